@@ -6,18 +6,21 @@
 
 mod agents;
 mod bench;
+mod dist;
 mod frameworks;
 mod fuzz;
 mod gateway;
 mod lint;
 mod mutants;
 mod node;
+mod packages;
 mod python;
 mod pythons;
 mod step;
 mod test;
 mod tidy;
 mod tools;
+mod ui;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,6 +45,8 @@ Usage: cargo xtask <chore>
                                   (not part of `test`)
   test sdk                        of all tests, the SDKs' tests of the gateway
   test backends                   of all tests, those of the gateway in front of llama.cpp and uvicorn
+  test ui                         of all tests, those of the dashboard in a browser; FAIRGATE_UI_SCREENSHOTS
+                                  names a folder for pictures of each page
   test soak                       of all tests, both soaks in 60 seconds each
   test frameworks [NAME]          the Python package's recipes with the real frameworks from PyPI (not
                                   part of `test`: they take gigabytes); all of them unless one is named
@@ -49,6 +54,9 @@ Usage: cargo xtask <chore>
                                   PyPI, and the story of docs/team.md in full (not part of `test`); all of
                                   them, or the named ones: `team` is the story. With FAIRGATE_UPDATE_DOCS=1,
                                   docs/recipes.md and docs/team.md are written instead of compared
+  test packages [--profile P]     the container image, compose, the Debian package, the chart and the site, built
+                                  and used (not part of `test`, which has quick checks of them); the programs are
+                                  those of the profile dist unless another is named
   lint                            rustfmt, tidy, clippy and rustdoc, warnings are errors
   tidy [--all] [--lower]          counts names and doc comments that break the rules of docs/glossary.md, and
                                   rules with more than one home; the numbers in xtask/tidy.ratchet may only
@@ -70,6 +78,11 @@ Usage: cargo xtask <chore>
                                   the attack
   bench python [options]          grants per second of the Python package beside loco-agent, and the
                                   instructions of a slot beside a Semaphore's
+  dist                            everything that is published, in target/dist/packages: archive, Debian package,
+                                  images, chart, wheel, checksums. The tree must have no changes. Signed with the
+                                  minisign key that FAIRGATE_SIGNING_KEY_FILE names
+  dist --verify [PROGRAM…]        builds the programs again from a copy of the commit elsewhere, and compares
+  site                            the documents as a site, in target/site/book
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
                                   unless told otherwise
@@ -105,6 +118,8 @@ fn chore(args: &[&str]) -> Result<(), XtaskError> {
         ["tidy", rest @ ..] => return tidy::run(&root, rest),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["soak", rest @ ..] => gateway::soak_steps(&root, rest)?,
+        ["dist", rest @ ..] => dist::steps(&root, rest)?,
+        ["site"] => dist::site_steps(&root)?,
         ["wheel"] => python::wheel_steps(&root)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,
         ["mutants", rest @ ..] => mutants::steps(rest),

@@ -118,7 +118,7 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
     let pyright = pyright.modules.join("pyright/index.js");
-    let tests = pytest(root, &venv, "pytest", &[]);
+    let tests = pytest(root, &venv, "pytest", &PYTEST_WORKERS);
     steps.push(tests.env("FAIRGATE_PYRIGHT", &pyright.to_string_lossy()));
     Ok(steps)
 }

@@ -5,7 +5,9 @@ use std::env;
 use std::path::Path;
 
 use crate::step::XtaskStep;
-use crate::{XtaskError, agents, cargo, frameworks, gateway, lint, python, pythons, tools};
+use crate::{
+    XtaskError, agents, cargo, frameworks, gateway, lint, packages, python, pythons, tools, ui,
+};
 
 /// Number of random journals that the property tests try in `test quick`. The whole suite tries 20
 /// 000.
@@ -27,13 +29,15 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
         ["python"] => python::steps_alone(root),
         ["pythons"] => pythons::steps(root),
         ["sdk"] => gateway::sdk_steps_alone(root),
+        ["ui"] => ui::ui_steps_alone(root),
         ["backends"] => gateway::backend_steps_alone(root),
         ["frameworks", rest @ ..] => frameworks::steps(root, rest),
         ["agents", rest @ ..] => agents::steps(root, rest),
+        ["packages", rest @ ..] => packages::steps(root, rest),
         ["soak"] => Ok(gateway::short_soak_steps_alone(root)),
         other => {
             let other = other.join(" ");
-            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `soak`, `frameworks` and `agents`, and none for everything";
+            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `ui`, `soak`, `frameworks`, `agents` and `packages`, and none for everything";
             Err(XtaskError(format!("no such tests: `{other}`; {there_are}")))
         }
     }
@@ -42,13 +46,16 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
 fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = lint::steps();
     steps.extend(tools::need_postgresql());
-    // Agents of README.md and of the pages call the gateway with them, and work in repositories.
-    for program in ["curl", "jq", "git"] {
+    // Agents of README.md and of the pages call the gateway with them, and work in repositories. `fairgate top` is tested
+    // in tmux.
+    for program in ["curl", "jq", "git", "tmux"] {
         steps.extend(tools::need_debian(program, program));
     }
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
+    steps.extend(packages::quick_steps(root)?);
     steps.extend(gateway::sdk_steps(root)?);
     steps.extend(gateway::backend_steps(root)?);
+    steps.extend(ui::ui_steps(root)?);
     steps.extend(python::steps(root)?);
     steps.extend(gateway::short_soak_steps(root));
     Ok(steps)

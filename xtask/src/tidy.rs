@@ -7,6 +7,7 @@
 
 mod circles;
 mod homes;
+mod json_fields;
 mod prose;
 mod source;
 
@@ -121,6 +122,7 @@ fn measure(tree: &SourceTree) -> Vec<Measure> {
     let mut measures = prose::measures(tree);
     measures.extend(homes::measures(tree));
     measures.push(circles::measure(tree));
+    measures.push(json_fields::measure(tree));
     measures
 }
 

@@ -22,19 +22,35 @@ pub(crate) fn need_postgresql() -> Vec<XtaskStep> {
 
 /// Returns the steps that install a Debian package with apt-get.
 pub(crate) fn install_debian(package: &str) -> Vec<XtaskStep> {
-    let apt = |name: &str, args: &[&str]| {
-        let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
-        let sudo: &[&str] = if on_path("sudo") { &["sudo"] } else { &[] };
-        let words = [sudo, &quiet, args].concat();
-        XtaskStep::new(name, words[0], &words[1..]).in_background()
-    };
-    vec![
-        apt("list Debian packages", &["update"]),
-        apt(
-            &format!("install {package}"),
-            &["install", "--yes", "--no-install-recommends", package],
-        ),
-    ]
+    install_all_debian(&[package])
+}
+
+/// Returns the steps that install those of the Debian packages whose programs are not in `PATH`. Each pair is a program
+/// and its package.
+pub(crate) fn need_all_debian(tools: &[(&str, &str)]) -> Vec<XtaskStep> {
+    let missing = tools.iter().filter(|(program, _)| !on_path(program));
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() { Vec::new() } else { install_all_debian(&packages) }
+}
+
+fn install_all_debian(packages: &[&str]) -> Vec<XtaskStep> {
+    let install = ["install", "--yes", "--no-install-recommends"];
+    let mut steps = list_debian();
+    let name = format!("install {}", packages.join(", "));
+    steps.push(apt(&name, &[&install, packages].concat()));
+    steps
+}
+
+/// Returns the step that reads the lists of Debian's packages.
+pub(crate) fn list_debian() -> Vec<XtaskStep> {
+    vec![apt("list Debian packages", &["update"])]
+}
+
+fn apt(name: &str, args: &[&str]) -> XtaskStep {
+    let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
+    let sudo: &[&str] = if on_path("sudo") { &["sudo"] } else { &[] };
+    let words = [sudo, &quiet, args].concat();
+    XtaskStep::new(name, words[0], &words[1..]).in_background()
 }
 
 /// Returns the step that installs a cargo subcommand from crates.io; `None` if it is already
@@ -68,11 +84,15 @@ mod tests {
     #[test]
     fn what_is_there_is_not_installed_again() {
         assert!(need_debian("sh", "dash").is_empty());
+        assert!(need_all_debian(&[("sh", "dash"), ("env", "coreutils")]).is_empty());
     }
 
     #[test]
     fn what_is_missing_is_installed() {
         assert_eq!(need_debian("no-such-program-of-ours", "anything").len(), 2);
+        let tools = [("sh", "dash"), ("no-such-program-of-ours", "anything")];
+        let steps = format!("{:?}", need_all_debian(&tools));
+        assert!(steps.contains("anything") && !steps.contains("dash"), "{steps}");
         assert!(need_cargo("no-such-program-of-ours").is_some());
     }
 }

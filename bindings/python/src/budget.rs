@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use fairgate_time::{UnixMicros, UtcDay};
 
-use crate::local_scheduler::RequestNumber;
+use crate::request_number::RequestNumber;
 
 /// Number of steps in which a rolling window drops old usage.
 const PIECES: u64 = 64;

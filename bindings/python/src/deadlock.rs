@@ -10,9 +10,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::gate::SharedScheduler;
 use crate::local_scheduler::LocalScheduler;
 use crate::owners::SlotOwner;
+use crate::shared_scheduler::SharedScheduler;
 use crate::waiter::PythonWaiter;
 
 /// All schedulers of the process.

@@ -28,11 +28,12 @@ use crate::budget::{LocalBudgetPeriod, LocalBudgetTerms};
 use crate::deadlock;
 use crate::journal::LocalJournal;
 use crate::local_scheduler::{
-    BudgetAlert, FollowUp, LocalScheduler, ProviderRates, RequestNumber, RequestNumberText,
-    SlotAnswer, SlotRequest,
+    BudgetAlert, FollowUp, LocalScheduler, ProviderRates, SlotAnswer, SlotRequest,
 };
 use crate::owners::SlotOwner;
 use crate::report;
+use crate::request_number::{RequestNumber, RequestNumberText};
+use crate::shared_scheduler::SharedScheduler;
 use crate::usage::SlotUsage;
 use crate::waiter::{PythonWaiter, outcome, refusal_tuple};
 
@@ -54,10 +55,6 @@ pub(crate) struct PySlotRequest<'a, 'py> {
 pub(crate) const EXPLAIN: u8 = 1;
 /// Flag of `ask` for requests whose slot the asking task or thread itself will give back.
 pub(crate) const KEEPS: u8 = 4;
-
-/// A scheduler that the module `deadlock` can read too. A scheduler is locked only while the GIL is held, so that
-/// `deadlock` sees all schedulers at the same moment.
-pub(crate) type SharedScheduler = Arc<Mutex<LocalScheduler<PythonWaiter>>>;
 
 /// A local scheduler as a Python object: one pool with its waiting clients.
 #[pyclass(frozen, weakref, module = "fairgate._core")]

@@ -16,6 +16,8 @@ mod local_scheduler;
 mod owners;
 mod pending_error;
 mod report;
+mod request_number;
+mod shared_scheduler;
 mod slot;
 mod usage;
 mod waiter;

@@ -45,11 +45,8 @@ use crate::agents::{AgentIndex, LocalAgents};
 use crate::budget::{BudgetTime, LocalBudgetTerms};
 use crate::journal::LocalJournal;
 use crate::owners::{SlotOwner, SlotOwners};
+use crate::request_number::{RequestNumber, RequestNumberText};
 use crate::usage::{LocalUsage, SlotUsage};
-
-/// Number of a request, which no other request of the process has. Written as text, it is the request's id in the
-/// journal.
-pub(crate) type RequestNumber = u64;
 
 /// A request for a slot.
 pub(crate) struct SlotRequest<'a> {
@@ -729,27 +726,5 @@ impl<W> LocalScheduler<W> {
             }
         }
         ages
-    }
-}
-
-/// Text of a request's number, stored on the stack. The text is the request's id in the journal and in the pool.
-pub(crate) struct RequestNumberText {
-    digits: [u8; 20],
-    start: usize,
-}
-
-impl RequestNumberText {
-    pub(crate) fn of(mut number: RequestNumber) -> Self {
-        let (mut digits, mut start) = ([b'0'; 20], 20);
-        while number > 0 || start == 20 {
-            start -= 1;
-            digits[start] += u8::try_from(number % 10).unwrap_or(0);
-            number /= 10;
-        }
-        Self { digits, start }
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.digits[self.start..]).unwrap_or_default()
     }
 }

@@ -26,9 +26,9 @@ pub(crate) use self::factory::SlotFactory;
 use self::slot_functions::SlotFunctions;
 use crate::caller::{SlotCaller, task_here, task_or_thread_here};
 use crate::gate::{Gate, KEEPS, tokens_from};
-use crate::local_scheduler::RequestNumber;
 use crate::owners::SlotOwner;
 use crate::pending_error::run_without_pending_error;
+use crate::request_number::RequestNumber;
 use crate::usage::SlotUsage;
 
 /// The phase of a request.

@@ -5,7 +5,7 @@ use fairgate_core::proportional::ScheduleMode;
 use crate::measure::TimedSubject;
 use crate::steady::{open, open_bare, open_naive};
 use crate::table::RatioBar;
-use crate::{prefix, proportional, replay, scenarios as pools};
+use crate::{proportional, replay, scenarios as pools};
 
 /// Two subjects that are measured in turns, so that their times can be divided by each other.
 pub(crate) struct BenchCase {
@@ -372,22 +372,3 @@ pub(crate) static CASES: &[BenchCase] = &[
         )
     },
 ];
-
-/// Finds the case with the given name.
-pub(crate) fn find(name: &str) -> Option<&'static BenchCase> {
-    CASES.iter().chain(prefix::CASES).find(|case| case.name == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A case that is not in steady state panics.
-    #[test]
-    fn every_case_can_be_measured() {
-        for case in CASES.iter().chain(prefix::CASES) {
-            assert!((case.base.open)().time(2).is_finite(), "{}", case.name);
-            assert!(std::ptr::eq(find(case.name).unwrap(), case), "{}", case.name);
-        }
-    }
-}

@@ -1,34 +1,37 @@
 //! `cargo xtask bench fleet`: agents that claim and complete tasks as fast as they can, on SQLite
 //! and on PostgreSQL.
 //!
-//! The fleet is the production code with its loop of rounds. The agents are async tasks in this
+//! The fleet is the production code with its loop of rounds. The agents are async tasks in one
 //! process that call the fleet directly, so that the fleet and its database are measured without
 //! HTTP. The fleet reports the time and the number of database statements of each round.
+//!
+//! Each measurement is a process of its own (`--measure`), so another build can be measured between
+//! those of this one (`--before`). All of them are repeated in turns, and medians are compared.
+//! Commits of PostgreSQL wait for the disk, and what they cost is measured in the same run
+//! ([`synced_commits`]).
 
 mod agents;
+mod bars;
+mod measurement;
+mod synced_commits;
 mod testbed;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::machine;
 use crate::soak::SoakPostgres;
 use crate::table::columns;
-use agents::BenchAgentResults;
+use bars::FleetBar;
+use measurement::{FleetMeasurement, MeasurementCase};
 use testbed::{BenchDatabase, FleetTestbed};
 
 /// Number of projects in the small fleet, with which the large fleet is compared.
 const FEW_PROJECTS: usize = 50;
-/// Greatest mean time of a round of the large fleet on SQLite.
-const ROUND_MAX: Duration = Duration::from_millis(20);
-/// Greatest number of database statements in one round, however many projects or tasks the fleet
-/// has.
-const STATEMENTS_MAX: u64 = 24;
-/// Greatest ratio of the large fleet's mean time of a round to the small fleet's.
-const GROWTH_MAX: f64 = 3.0;
 
 /// Options of `bench fleet`.
 #[derive(Args)]
@@ -45,150 +48,206 @@ pub(crate) struct FleetBenchOptions {
     /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Number of times that each measurement is made; medians are compared.
+    #[arg(long, default_value_t = 5)]
+    repeat: usize,
+    /// Program `fairgate-bench` of another build, which is measured in turns with this one.
+    #[arg(long, value_name = "PROGRAM")]
+    before: Option<PathBuf>,
     /// Measure on SQLite only, without PostgreSQL.
     #[arg(long)]
     no_postgres: bool,
+    /// Measure on PostgreSQL only, without SQLite.
+    #[arg(long, conflicts_with = "no_postgres")]
+    no_sqlite: bool,
     /// Succeed even if a bar fails; the tables still show the failure.
     #[arg(long)]
     no_bars: bool,
     /// Print the tables as Markdown, with date and machine.
     #[arg(long)]
     markdown: bool,
+    /// Make one measurement and print it as a line of JSON.
+    #[arg(long, hide = true)]
+    measure: Option<MeasurementCase>,
+    /// URL of the server for a measurement on PostgreSQL.
+    #[arg(long, hide = true)]
+    server: Option<String>,
 }
 
-/// Result of one measurement: one database and one number of projects.
+/// Measurements of one build on one database with one number of projects.
 struct FleetRun {
+    /// True if another build was measured.
+    is_before: bool,
     place: BenchDatabase,
     projects: usize,
-    worked: BenchAgentResults,
+    measured: Vec<FleetMeasurement>,
 }
 
-/// One requirement, the measured value in words, and whether the requirement holds.
-struct FleetBar {
-    what: String,
-    measured: String,
-    holds: bool,
+impl FleetRun {
+    /// Returns the median of a number over all repetitions; 0 if there is none.
+    fn median(&self, number: impl Fn(&FleetMeasurement) -> f64) -> f64 {
+        median(self.measured.iter().map(number).collect())
+    }
+
+    fn round_us(&self) -> f64 {
+        self.median(|it| it.round_us)
+    }
+
+    fn claims_per_s(&self) -> f64 {
+        self.median(|it| it.claims_per_s)
+    }
+}
+
+/// Returns the median, for an even number of values the larger of the two; 0 if there is none.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or_default()
 }
 
 /// Measures the fleets on each database, prints the tables on stdout, and fails if a bar fails.
 pub(crate) fn run(options: &FleetBenchOptions) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some(case) = options.measure {
+        let measured = runtime.block_on(measure_one(options, case))?;
+        println!("{}", measured.line());
+        return Ok(ExitCode::SUCCESS);
+    }
     runtime.block_on(measure(options))
+}
+
+async fn measure_one(
+    options: &FleetBenchOptions,
+    case: MeasurementCase,
+) -> Result<FleetMeasurement> {
+    let server = options.server.as_deref();
+    let testbed = FleetTestbed::build(case.place, server, case.projects, options.tasks).await?;
+    let fleet = testbed.fleet().await?;
+    let time = Duration::from_secs(options.seconds);
+    let worked = agents::work(&[fleet], options.agents, Some(time)).await?;
+    testbed.end().await?;
+    Ok(worked.into())
 }
 
 async fn measure(options: &FleetBenchOptions) -> Result<ExitCode> {
     let since = Instant::now();
     let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
-    let postgres = if options.no_postgres { None } else { Some(SoakPostgres::start()?) };
-    let mut places = vec![BenchDatabase::Sqlite];
-    places.extend(postgres.as_ref().map(|_| BenchDatabase::Postgres));
+    let postgres = if options.no_postgres { None } else { Some(SoakPostgres::start_synced()?) };
     let url = postgres.as_ref().map(SoakPostgres::url);
-    let time = Duration::from_secs(options.seconds);
-    let mut runs = Vec::new();
-    for place in places {
-        for projects in [FEW_PROJECTS, options.projects] {
-            say(&format!("{}: {projects} projects, {} tasks", place.name(), options.tasks));
-            let testbed =
-                FleetTestbed::build(place, url.as_deref(), projects, options.tasks).await?;
-            let fleet = testbed.fleet().await?;
-            say(&format!("{}: {} agents claim and complete", place.name(), options.agents));
-            let worked = agents::work(&[fleet], options.agents, Some(time)).await?;
-            runs.push(FleetRun { place, projects, worked });
-            testbed.end().await?;
+    let mut places = Vec::new();
+    places.extend((!options.no_sqlite).then_some(BenchDatabase::Sqlite));
+    places.extend(postgres.as_ref().map(|_| BenchDatabase::Postgres));
+    let mut runs = runs(options, &places);
+    let this = std::env::current_exe().context("this program has no path")?;
+    let mut commits = Vec::new();
+    for number in 1..=options.repeat.max(1) {
+        for run in &mut runs {
+            let (name, projects) = (run.place.name(), run.projects);
+            let build = if run.is_before { ", the other build" } else { "" };
+            say(&format!("{number} of {}: {name}, {projects} projects{build}", options.repeat));
+            let other = options.before.as_ref().filter(|_| run.is_before);
+            let case = MeasurementCase { place: run.place, projects };
+            let program = other.unwrap_or(&this);
+            run.measured.push(measurement::measure(program, case, options, url.as_deref())?);
+        }
+        if let Some(url) = &url {
+            say("one-row transactions of 8 connections");
+            let time = Duration::from_secs(options.seconds);
+            commits.push(synced_commits::commits_per_second(url, time).await?);
         }
     }
-    let mut bars = bars(&runs);
-    if postgres.is_some() {
+    let commits = (!commits.is_empty()).then(|| median(commits));
+    let mut bars = bars::bars(&runs, commits);
+    if let Some(url) = &url {
         say("two servers on one PostgreSQL: every task once");
-        let tasks = options.tasks.min(4_000);
-        let testbed =
-            FleetTestbed::build(BenchDatabase::Postgres, url.as_deref(), 40, tasks).await?;
-        let fleets = [testbed.fleet().await?, testbed.fleet().await?];
-        let worked = agents::work(&fleets, options.agents, None).await?;
-        let distinct = worked.distinct_tasks();
-        bars.push(FleetBar {
-            what: format!(
-                "{} agents on two servers, one PostgreSQL: {tasks} tasks, each once",
-                options.agents
-            ),
-            measured: format!("{} claims of {distinct} tasks", worked.claims()),
-            holds: worked.claims() == tasks && distinct == tasks,
-        });
-        testbed.end().await?;
+        bars.push(two_servers(options, url).await?);
     }
-    print_tables(options, &runs, &bars);
+    print_tables(options, &runs, commits, &bars);
     let failed = bars.iter().filter(|bar| !bar.holds).count();
     say(&format!("done; {failed} bars fail"));
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn bars(runs: &[FleetRun]) -> Vec<FleetBar> {
-    let mut bars = Vec::new();
-    for pair in runs.chunks_exact(2) {
-        let [few, many] = pair else { continue };
-        let here = |what: &str| format!("{}: {what}", many.place.name());
-        let round = many.worked.round_mean();
-        if many.place == BenchDatabase::Sqlite {
-            bars.push(FleetBar {
-                what: here(&format!("a round with {} projects under 20 ms", many.projects)),
-                measured: millis(round),
-                holds: round < ROUND_MAX,
-            });
+/// Returns the runs to measure, in the order in which they take turns.
+fn runs(options: &FleetBenchOptions, places: &[BenchDatabase]) -> Vec<FleetRun> {
+    let mut runs = Vec::new();
+    for place in places {
+        for projects in [FEW_PROJECTS, options.projects] {
+            for is_before in [false, true] {
+                if !is_before || options.before.is_some() {
+                    let measured = Vec::new();
+                    runs.push(FleetRun { is_before, place: *place, projects, measured });
+                }
+            }
         }
-        let growth = round.as_secs_f64() / few.worked.round_mean().as_secs_f64();
-        bars.push(FleetBar {
-            what: here(&format!(
-                "{} projects at most {GROWTH_MAX}× the round with {}",
-                many.projects, few.projects
-            )),
-            measured: format!("{growth:.2}×"),
-            holds: growth <= GROWTH_MAX,
-        });
-        let (a, b) = (few.worked.statements_most, many.worked.statements_most);
-        bars.push(FleetBar {
-            what: here(&format!(
-                "at most {STATEMENTS_MAX} statements a round, however many projects"
-            )),
-            measured: format!("at most {a} with {}, {b} with {}", few.projects, many.projects),
-            holds: a.max(b) <= STATEMENTS_MAX,
-        });
     }
-    bars
+    runs
 }
 
-fn print_tables(options: &FleetBenchOptions, runs: &[FleetRun], bars: &[FleetBar]) {
+/// Lets the agents of two servers do all tasks of one database, and checks that each is done once.
+async fn two_servers(options: &FleetBenchOptions, server: &str) -> Result<FleetBar> {
+    let tasks = options.tasks.min(4_000);
+    let testbed = FleetTestbed::build(BenchDatabase::Postgres, Some(server), 40, tasks).await?;
+    let fleets = [testbed.fleet().await?, testbed.fleet().await?];
+    let worked = agents::work(&fleets, options.agents, None).await?;
+    let distinct = worked.distinct_tasks();
+    testbed.end().await?;
+    Ok(FleetBar {
+        what: format!(
+            "{} agents on two servers, one PostgreSQL: {tasks} tasks, each once",
+            options.agents
+        ),
+        measured: format!("{} claims of {distinct} tasks", worked.claims()),
+        holds: worked.claims() == tasks && distinct == tasks,
+    })
+}
+
+fn print_tables(
+    options: &FleetBenchOptions,
+    runs: &[FleetRun],
+    commits: Option<f64>,
+    bars: &[FleetBar],
+) {
     let titles = [
         "database, projects",
         "claims/s",
         "claim p50",
         "claim p99",
-        "rounds",
         "a round",
         "tasks a round",
         "statements a round",
     ];
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(runs.iter().map(|run| {
-        let worked = &run.worked;
+        let build = if run.is_before { ", the other build" } else { "" };
         [
-            format!("{}, {}", run.place.name(), run.projects),
-            format!("{:.0}", worked.claims_per_second()),
-            millis(worked.claim_percentile(50)),
-            millis(worked.claim_percentile(99)),
-            worked.rounds.to_string(),
-            millis(worked.round_mean()),
-            format!("{:.1}", worked.tasks_per_round()),
-            format!("≤ {}", worked.statements_most),
+            format!("{}, {}{build}", run.place.name(), run.projects),
+            format!("{:.0}", run.claims_per_s()),
+            millis(run.median(|it| it.claim_p50_us)),
+            millis(run.median(|it| it.claim_p99_us)),
+            millis(run.round_us()),
+            format!("{:.1}", run.median(|it| it.tasks_per_round)),
+            format!("≤ {:.0}", run.median(|it| it.statements_most)),
         ]
     }));
     let verdict = |bar: &FleetBar| if bar.holds { "holds" } else { "FAILS" }.to_owned();
     let mut judged = vec![["bar", "measured", ""].map(str::to_owned)];
     judged.extend(bars.iter().map(|bar| [bar.what.clone(), bar.measured.clone(), verdict(bar)]));
-    println!("{}; {} tasks, {} agents\n", machine::describe(), options.tasks, options.agents);
+    println!(
+        "{}; {} tasks, {} agents, medians of {}\n",
+        machine::describe(),
+        options.tasks,
+        options.agents,
+        options.repeat
+    );
     println!("{}", columns(&rows, options.markdown));
+    if let Some(commits) = commits {
+        println!(
+            "8 connections commit {commits:.0} one-row transactions per second on this PostgreSQL.\n"
+        );
+    }
     println!("{}", columns(&judged, options.markdown));
 }
 
-fn millis(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+fn millis(us: f64) -> String {
+    format!("{:.2} ms", us / 1e3)
 }

@@ -7,6 +7,7 @@
 //! machine.
 #![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
 
+mod all_cases;
 mod allocation;
 mod cases;
 mod fleet;
@@ -99,7 +100,7 @@ fn main() -> Result<ExitCode> {
         BenchCommand::Soak(options) => soak::run(&options),
         BenchCommand::Store(options) => store::run(&options),
         BenchCommand::One { case, side, operations } => {
-            let case = cases::find(&case).context("no such case")?;
+            let case = all_cases::find(&case).context("no such case")?;
             let side = match side {
                 CaseSideName::Base => &case.base,
                 CaseSideName::Big => &case.big,

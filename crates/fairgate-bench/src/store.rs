@@ -126,9 +126,10 @@ async fn measure(store: Store, rows: u64, in_order: bool) -> Result<StoreBenchRu
         until: None,
         tenant: None,
         model: None,
+        ..UsageQuery::default()
     };
     let asked = Instant::now();
-    let sums = store.usage(query).await?;
+    let sums = store.usage(query).await?.rows;
     let usage_query = asked.elapsed();
     let count = CALLERS * rows;
     ensure!(sums.iter().map(|sum| sum.requests).sum::<u64>() == count, "rows are missing");

@@ -5,9 +5,6 @@
 //! request names a family, it gets the class of that family and of the bucket that contains the request's number of
 //! uncached tokens. Besides the cells there are *explicit* classes, which a request names directly.
 
-mod file;
-mod read;
-
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,26 +17,21 @@ use fairgate_core::policy::{
 };
 use fairgate_core::units::{Micros, Weight};
 
-use crate::read::owners_tree;
-
-pub use self::file::PolicyFile;
-pub(crate) use self::read::{ClassPoolFeatures, for_pool};
-
 /// Checked classes of one pool. Every family has a class for every bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyClasses {
-    file: PathBuf,
-    arbiter: ClassArbiter,
+    pub(crate) file: PathBuf,
+    pub(crate) arbiter: ClassArbiter,
     /// Index of the default family in `families`.
-    default_family: usize,
+    pub(crate) default_family: usize,
     /// Buckets by rising `min_tokens`; at least one, and the first starts at 0.
-    buckets: Vec<ClassBucket>,
+    pub(crate) buckets: Vec<ClassBucket>,
     /// Families in the order in which the classes name them; at least one.
-    families: Vec<ClassFamily>,
+    pub(crate) families: Vec<ClassFamily>,
     /// Classes in the order of the file; at least one. This is also the order of turns under drr and of priority under
     /// bands.
-    classes: Vec<PolicyClass>,
-    policy: Policy,
+    pub(crate) classes: Vec<PolicyClass>,
+    pub(crate) policy: Policy,
 }
 
 /// Type of the node by which the classes share a pool.
@@ -67,7 +59,7 @@ impl ClassArbiter {
 
 /// The name of a class: 1 to 256 letters, digits, `_`, `.` and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyClassName(Arc<str>);
+pub struct PolicyClassName(pub(crate) Arc<str>);
 
 impl PolicyClassName {
     /// Returns the name as text.
@@ -98,7 +90,7 @@ pub struct ClassFamily {
     /// Name of the family, as requests send it.
     pub name: String,
     /// Index in [`PolicyClasses::all`] of the class for each bucket, in the order of the buckets.
-    cells: Vec<usize>,
+    pub(crate) cells: Vec<usize>,
 }
 
 /// A class of requests in a policy file, with its queue and limits.
@@ -261,7 +253,7 @@ impl PolicyClasses {
 }
 
 /// Builds the tree over these classes. Requests without a class get the class at index `default`.
-fn policy(
+pub(crate) fn policy(
     arbiter: ClassArbiter,
     classes: &[PolicyClass],
     default: usize,
@@ -334,7 +326,17 @@ impl PolicyClass {
     }
 }
 
-fn queue(order: QueueOrder, max_wait: Option<Duration>) -> QueuePolicy {
+/// Builds the tree that shares by group, then tenant, then key, with one `queue` for each key.
+pub(crate) fn owners_tree(partition: bool, queue: QueuePolicy) -> PolicyNode {
+    let share = |by, partition, inside| {
+        PolicyNode::Share(SharePolicy { partition, inside, ..SharePolicy::new(by) })
+    };
+    let keys = share(Attribute::Key, false, FlowInside::Queue(queue));
+    let tenants = share(Attribute::Tenant, false, FlowInside::Node(Arc::new(keys)));
+    share(Attribute::Group, partition, FlowInside::Node(Arc::new(tenants)))
+}
+
+pub(crate) fn queue(order: QueueOrder, max_wait: Option<Duration>) -> QueuePolicy {
     let micros = |wait: Duration| Micros(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
     QueuePolicy { order, max_wait: max_wait.map(micros) }
 }

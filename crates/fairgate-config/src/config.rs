@@ -12,7 +12,6 @@ use fairgate_money::{MicroUnits, ModelPrices};
 
 use crate::address_range::AddressRange;
 use crate::classes::PolicyClasses;
-use crate::defaults;
 use crate::field_rules::FieldRules;
 
 /// All settings of `fairgate serve`.
@@ -34,6 +33,8 @@ pub struct Config {
     pub journal: Option<JournalConfig>,
     /// Limits on connections, request sizes and memory.
     pub limits: LimitsConfig,
+    /// What `/metrics` counts beyond what it always counts.
+    pub metrics: GatewayMetricsConfig,
     /// Settings of projects, tasks and agents.
     pub fleet: FleetConfig,
     /// The longest time that requests in flight may continue after SIGTERM (default 30 s).
@@ -53,6 +54,13 @@ pub struct TlsConfig {
     pub cert: PathBuf,
     /// PEM file of the private key.
     pub key: PathBuf,
+}
+
+/// What `/metrics` counts beyond what it always counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayMetricsConfig {
+    /// Number of tenants whose waits, tokens, refusals and money are counted by name; 0 counts none (default 0).
+    pub tenants_max: usize,
 }
 
 /// Settings of the database: its address, the time for which rows are kept, and the spool.
@@ -88,6 +96,10 @@ pub struct AdminConfig {
     pub token: Option<Secret>,
     /// Separate address for `/api/v1` and `/metrics`. If absent, both paths are served on the client address.
     pub listen: Option<SocketAddr>,
+    /// Token that opens all reads of the admin API and nothing else; `None` if there is none.
+    pub viewer_token: Option<Secret>,
+    /// True if the pages of the dashboard are served (default true).
+    pub pages: bool,
 }
 
 /// Journals of all events and decisions of the pools.
@@ -340,36 +352,6 @@ impl QuotaConfig {
 }
 
 impl UpstreamConfig {
-    /// Creates an upstream with this name and URL, and with defaults for all other settings.
-    pub(crate) fn new(name: String, url: http::Uri) -> Self {
-        Self {
-            name,
-            url,
-            dialects: defaults::DIALECTS,
-            credential: None,
-            aliases: BTreeMap::new(),
-            slots: None,
-            auto_slots: None,
-            ranks: defaults::RANKS,
-            taints: Vec::new(),
-            batch_tokens: None,
-            tier: defaults::TIER,
-            timeouts: defaults::TIMEOUTS,
-            health: None,
-            metrics: None,
-            discover: None,
-            connect_to: None,
-            made_from: None,
-            breaker: defaults::BREAKER,
-            ca: None,
-            idle_connections_max: defaults::IDLE_CONNECTIONS_MAX,
-            fields: FieldRules::default(),
-            headers: FieldRules::default(),
-            quota: defaults::QUOTA,
-            is_leased: false,
-        }
-    }
-
     /// Returns the name that this upstream uses for a model. This is the upstream's alias, else the model's
     /// `upstream_name`, else the name that clients use.
     pub fn model_name<'a>(&'a self, model: &'a ModelConfig) -> &'a str {
@@ -407,19 +389,42 @@ pub struct UpstreamCredential {
     pub secret: Secret,
 }
 
-/// Text that logs and `Debug` output must not show.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+/// Text that logs and `Debug` output must not show. Secrets with the same text are equal, wherever they came from.
+#[derive(Clone)]
+pub struct Secret {
+    text: String,
+    /// Place that the text was read from, such as `environment variable OPENAI_API_KEY`; `None` if it is not known.
+    source: Option<Box<str>>,
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Secret {}
 
 impl Secret {
     /// Wraps a text so that `Debug` hides it.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), source: None }
+    }
+
+    /// Returns the secret with the place that it was read from.
+    pub(crate) fn with_source(self, source: Option<&str>) -> Self {
+        Self { source: source.map(Box::from), ..self }
     }
 
     /// Returns the hidden text.
     pub fn expose(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Returns the place that the secret was read from, such as `environment variable OPENAI_API_KEY`; `None` if it is
+    /// not known. The place may be shown.
+    pub fn source(&self) -> Option<&str> {
+        self.source.as_deref()
     }
 }
 

@@ -1,12 +1,15 @@
 //! All default values of the configuration, each defined once.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, FileCostConfig, LimitsConfig, OnStoreFailure, PrefixIndexConfig,
-    PrefixScope, QuotaConfig, Tokenizer, UpstreamDialects, UpstreamTimeouts,
+    BreakerConfig, CostConfig, FileCostConfig, GatewayMetricsConfig, LimitsConfig, OnStoreFailure,
+    PrefixIndexConfig, PrefixScope, QuotaConfig, Tokenizer, UpstreamConfig, UpstreamDialects,
+    UpstreamTimeouts,
 };
+use crate::field_rules::FieldRules;
 
 pub(crate) const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
 pub(crate) const DATA_DIR: &str = "fairgate-data";
@@ -38,6 +41,8 @@ pub(crate) const LIMITS: LimitsConfig = LimitsConfig {
     response_id_lifetime: Duration::from_secs(720 * 60 * 60),
     foreign_response_ids: false,
 };
+
+pub(crate) const METRICS: GatewayMetricsConfig = GatewayMetricsConfig { tenants_max: 0 };
 
 pub(crate) const FLEET_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const FLEET_ESTIMATE: u64 = 20_000;
@@ -123,3 +128,35 @@ pub(crate) const FILE_COST: FileCostConfig = FileCostConfig {
     audio_bytes_per_token: 100,
     unreadable_tokens: 200_000,
 };
+
+impl UpstreamConfig {
+    /// Creates an upstream with this name and URL, and with defaults for all other settings.
+    pub(crate) fn new(name: String, url: http::Uri) -> Self {
+        Self {
+            name,
+            url,
+            dialects: DIALECTS,
+            credential: None,
+            aliases: BTreeMap::new(),
+            slots: None,
+            auto_slots: None,
+            ranks: RANKS,
+            taints: Vec::new(),
+            batch_tokens: None,
+            tier: TIER,
+            timeouts: TIMEOUTS,
+            health: None,
+            metrics: None,
+            discover: None,
+            connect_to: None,
+            made_from: None,
+            breaker: BREAKER,
+            ca: None,
+            idle_connections_max: IDLE_CONNECTIONS_MAX,
+            fields: FieldRules::default(),
+            headers: FieldRules::default(),
+            quota: QUOTA,
+            is_leased: false,
+        }
+    }
+}

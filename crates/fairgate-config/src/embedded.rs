@@ -36,8 +36,9 @@ impl Config {
             fleet: default_fleet(&data_dir),
             on_store_failure: defaults::ON_STORE_FAILURE,
             data_dir,
-            admin: AdminConfig { token: None, listen: None },
+            admin: AdminConfig { token: None, listen: None, viewer_token: None, pages: true },
             journal: Some(journal),
+            metrics: defaults::METRICS,
             limits: defaults::LIMITS,
             drain_grace: defaults::DRAIN_GRACE,
             upstreams: vec![UpstreamConfig {

@@ -36,6 +36,7 @@ mod error;
 mod field;
 mod field_rules;
 mod json;
+mod policy_file;
 mod read;
 mod reload;
 mod suggest;
@@ -46,7 +47,7 @@ mod yaml;
 pub use address_range::AddressRange;
 pub use classes::{
     ClassArbiter, ClassBucket, ClassCell, ClassFamily, ClassInside, ClassReason, ClassResolution,
-    PolicyClass, PolicyClassName, PolicyClasses, PolicyFile,
+    PolicyClass, PolicyClassName, PolicyClasses,
 };
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
@@ -60,8 +61,12 @@ pub use document::YamlDocument;
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, FilePosition};
 pub use field_rules::{FieldRule, FieldRules, REFUSED_FIELDS, STRIPPED_FIELDS, STRIPPED_HEADERS};
+pub use policy_file::PolicyFile;
 pub use read::{check_name, parse_base_url};
-pub use reload::{ChangedNames, ConfigReload, ReloadPlan, SettingChange};
+pub use reload::{
+    ChangedNames, ConfigReload, EffectiveSetting, EffectiveValue, ReloadPlan, SettingChange,
+    effective_settings,
+};
 pub use values::{DEADLINE_FORMS, format_thousandths, parse_deadline, parse_thousandths};
 pub use warnings::PolicyWarning;
 

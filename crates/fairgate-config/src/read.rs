@@ -7,6 +7,7 @@ mod gateway;
 mod hosted;
 mod leases;
 mod policy;
+pub(crate) mod policy_file;
 mod pool;
 mod pool_policy;
 mod prices;
@@ -37,7 +38,7 @@ use crate::yaml::{self, FieldError, YamlNode};
 
 pub(crate) use self::fleet::default_fleet;
 pub(crate) use self::gateway::default_store;
-pub(crate) use self::policy::{default_policy, owners_tree, policy};
+pub(crate) use self::policy::{default_policy, policy};
 pub use self::url::parse_base_url;
 
 /// The largest file that is read, in bytes.
@@ -60,6 +61,7 @@ const ROOT: &[&str] = &[
     "admin",
     "journal",
     "limits",
+    "metrics",
     "fleet",
     "upstreams",
     "pools",
@@ -146,6 +148,7 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
     let admin = root.or("admin", gateway::DEFAULT_ADMIN, |field| gateway::admin(field, listen));
     let journal = root.optional("journal", |field| gateway::journal(field, &data));
     let limits = root.or("limits", defaults::LIMITS, gateway::limits);
+    let metrics = root.or("metrics", defaults::METRICS, gateway::metrics);
     let fleet = root.or("fleet", fleet::default_fleet(&data), |field| fleet::fleet(field, &data));
     let mut upstreams = match root.has("upstreams") || root.has("pools") {
         true => root.optional("upstreams", upstreams),
@@ -181,6 +184,7 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
         admin: admin?,
         journal: journal?,
         limits: limits?,
+        metrics: metrics?,
         fleet: fleet?,
         drain_grace: drain_grace?,
         upstreams: upstreams?.into_iter().map(|upstream| upstream.config).collect::<Option<_>>()?,

@@ -1,12 +1,14 @@
 //! Two-phase reload: everything is read, checked and compared with the current configuration before anything is
 //! applied.
 
+mod effective;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
+pub use self::effective::{EffectiveSetting, EffectiveValue, effective_settings};
 use self::settings::{Setting, SettingKey, SettingOwner, SettingValue, settings};
 use crate::config::Config;
 use crate::environment::Environment;

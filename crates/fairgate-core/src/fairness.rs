@@ -11,8 +11,8 @@ use crate::attribute::Attribute;
 use crate::engine::PoolEngine;
 use crate::meter::{CapMeter, FlowMeter, NodeMeter};
 use crate::pool::Pool;
-use crate::tree::{Discipline, TreeFlow, TreeNode};
-use crate::units::{PerWeight, Percentage, Weight};
+use crate::tree::{Discipline, FlowChild, TreeFlow, TreeNode};
+use crate::units::{Micros, PerWeight, Percentage, Weight};
 
 /// The fairness of a node that has at least one flow. Flows without requests may have been forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct FlowFairness {
     pub waiting: u32,
     /// Number of the flow's requests in flight.
     pub in_flight: u32,
+    /// Submission time of the flow's request that has waited longest; `None` if nothing waits.
+    pub oldest: Option<Micros>,
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub got: i128,
@@ -127,7 +129,7 @@ impl PoolEngine {
             let node = &self.tree.nodes[index as usize];
             let flows = node.flows.values().map(|flow| &self.tree.flows[*flow as usize]);
             for flow in flows.clone() {
-                if let crate::tree::FlowChild::Node(inside) = flow.child {
+                if let FlowChild::Node(inside) = flow.child {
                     nodes.push(inside);
                 }
             }
@@ -189,11 +191,30 @@ impl PoolEngine {
             weight,
             waiting: flow.waiting,
             in_flight: flow.in_flight,
+            oldest: self.oldest(flow),
             got,
             due,
             cap_use: cap.and_then(|meter| self.cap_use(&meter)),
             lag: lag.filter(|_| waits),
             goes_before: node.goes_before(flow.local),
+        }
+    }
+
+    /// Returns the submission time of the request that has waited longest in a flow. Each queue knows its oldest
+    /// request, so this takes a step for each queue in the flow and none for each request.
+    fn oldest(&self, flow: &TreeFlow) -> Option<Micros> {
+        if flow.waiting == 0 {
+            return None;
+        }
+        match flow.child {
+            FlowChild::Queue(queue) => {
+                let oldest = self.tree.queues[queue as usize].oldest()?;
+                Some(self.requests.get(oldest).at)
+            }
+            FlowChild::Node(inside) => {
+                let flows = self.tree.nodes[inside as usize].flows.values();
+                flows.filter_map(|flow| self.oldest(&self.tree.flows[*flow as usize])).min()
+            }
         }
     }
 

@@ -326,13 +326,23 @@ pub struct BandSnapshot {
 impl Pool {
     /// Returns the pool's whole state.
     pub fn snapshot(&self) -> Snapshot {
+        let mut requests = self.engine.requests.handles_in_flight();
+        requests.extend(self.engine.requests.waiting_handles());
+        self.snapshot_with(requests)
+    }
+
+    /// Returns the pool's state without the requests that wait. Its size follows the flows and the slots, however long
+    /// the queues are. A pool cannot be restored from it.
+    pub fn snapshot_without_queues(&self) -> Snapshot {
+        self.snapshot_with(self.engine.requests.handles_in_flight())
+    }
+
+    fn snapshot_with(&self, mut requests: Vec<RequestHandle>) -> Snapshot {
         let engine = &self.engine;
         let PoolLimits { max_queue, queue_timeout, brownout_wait, busy, overlap_credit } =
             engine.limits;
         let directives = engine.tree.names.with_directives();
         let named = || directives.iter().map(|((by, text), name)| (*by, Box::from(&**text), *name));
-        let mut requests = engine.requests.handles_in_flight();
-        requests.extend(engine.requests.waiting_handles());
         requests.sort_unstable_by_key(|handle| engine.requests.get(*handle).seq);
         let entry = |handle: RequestHandle| Some((handle, self.request_ids.get(handle)?));
         Snapshot {

@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 
 use fairgate_store::StoreError;
-use serde::{Deserialize, Deserializer};
 
 use crate::error::FleetError;
 use crate::validate::{self, invalid};
@@ -116,13 +115,6 @@ pub(crate) fn checked_tenants(tenants: Vec<String>) -> Result<Vec<String>, Fleet
         return Err(invalid("tenants", problem));
     }
     Ok(tenants.into_iter().collect())
-}
-
-/// Deserializes the tenants of a change, in which `null` stands for all tenants.
-pub(crate) fn given_tenants<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<Vec<String>>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 /// Returns the JSON list as it is stored.

@@ -1,14 +1,15 @@
 //! Agents, which operators add, change and list, and which are identified by their tokens.
 
+use fairgate_api::fleet::{AgentPatch, AgentView, AgentWithToken, NewAgent};
+use fairgate_api::fleet::{FleetAgentState, TaskState};
 use fairgate_store::{KeyHash, KeyRights, KeySecret, SqlValue, StoreError, Transaction};
 use serde_json::json;
 
 use crate::agent_access::{self, AgentAccess};
+use crate::agent_id::AgentId;
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
-use crate::fleet::AgentId;
-use crate::model::{AgentPatch, AgentView, AgentWithToken, NewAgent, TaskKey};
-use crate::state::{FleetAgentState, TaskState};
+use crate::task_key::TaskKey;
 use crate::transition::{self, TaskTransition};
 use crate::validate;
 

@@ -7,7 +7,7 @@ use fairgate_time::UnixMicros;
 use serde_json::Value as Json;
 
 use crate::error::FleetError;
-use crate::fleet::FleetOptions;
+use crate::options::FleetOptions;
 use crate::project_baseline::BaselineTerms;
 use crate::window_usage::UsageWindow;
 

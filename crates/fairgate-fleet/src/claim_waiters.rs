@@ -3,17 +3,16 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use fairgate_store::StoreError;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::agent_id::AgentId;
 use crate::error::FleetError;
-use crate::fleet::AgentId;
-use crate::model::Claim;
-use crate::round::ClaimingAgent;
-use fairgate_store::StoreError;
+use crate::round::{ClaimingAgent, GrantedClaim};
 
 /// Reply to an agent that asked for a task; `Ok(None)` if there was no task until the end of its wait.
-pub(crate) type ClaimResult = Result<Option<Claim>, FleetError>;
+pub(crate) type ClaimResult = Result<Option<GrantedClaim>, FleetError>;
 
 /// Open claims of waiting agents.
 #[derive(Debug, Default)]

@@ -9,21 +9,20 @@
 //! The usage of a task is written only once, in the transaction that writes the row of each model call. Usage that an
 //! agent reports counts only for agents that are declared not to call through the gateway, and those get no task keys.
 
+use fairgate_api::agents::TaskLeaseBody;
+use fairgate_api::fleet::{TaskLine, TaskState};
+pub(crate) mod complete;
 use fairgate_store::{SqlValue, StoreError, TaskClaim, Transaction};
 use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 
-use crate::call_context::{CallContext, bump_version, not_found};
+use crate::agent_reports::{TaskFailure, TaskHeartbeat, TaskQuestion, TaskRelease};
+use crate::call_context::{CallContext, bump_version};
+use crate::claim_ref::{ClaimRef, held, not_held};
 use crate::credit;
 use crate::error::FleetError;
-use crate::model::{
-    TaskCompletionBody, TaskFailureBody, TaskHeartbeatBody, TaskLeaseBody, TaskLine,
-    TaskQuestionBody, TaskReleaseBody,
-};
 use crate::retry_policy;
-use crate::state::TaskState;
 use crate::task_history;
-use crate::task_results::RESULT_MAX;
 use crate::tasks;
 use crate::transition::{self, TaskRow, TaskTransition, write};
 use crate::unfit_tasks;
@@ -36,78 +35,11 @@ const PUT_OFFS_MAX: u32 = 1_000;
 /// Longest question that an agent may ask an operator, in bytes.
 const QUESTION_MAX: usize = 16 << 10;
 
-/// Claim to which an operation of an agent refers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClaimRef<'a> {
-    pub(crate) agent: &'a str,
-    pub(crate) task: &'a str,
-    pub(crate) epoch: u64,
-}
-
-impl ClaimRef<'_> {
-    /// Returns whether the agent holds the task under this claim.
-    pub(crate) fn is_held(self, standing: &TaskRow) -> bool {
-        standing.state.is_held() && self.is_last(standing)
-    }
-
-    /// Returns whether this is the task's latest claim, no matter whether that claim is over.
-    pub(crate) fn is_last(self, standing: &TaskRow) -> bool {
-        standing.epoch == self.epoch && standing.agent.as_deref() == Some(self.agent)
-    }
-
-    /// Returns the error that tells the agent what happened to its claim.
-    pub(crate) fn lost(self, standing: &TaskRow) -> FleetError {
-        let TaskRow { state, epoch, reason, .. } = standing;
-        let holder = standing.agent.as_deref().unwrap_or("another agent");
-        let claim = self.epoch;
-        let why = if state.is_held() && holder == self.agent {
-            format!("you hold it as claim {epoch}, and this is about claim {claim}")
-        } else if state.is_held() {
-            format!("agent {holder:?} holds it as claim {epoch}; yours was claim {claim}")
-        } else {
-            let reason = reason.as_deref().map(|reason| format!(" ({reason})"));
-            format!("it is {state}{}, and claim {claim} is over", reason.unwrap_or_default())
-        };
-        FleetError::LeaseLost { task: self.task.to_owned(), why }
-    }
-}
-
-/// Returns the task if it is held under this claim, and an error otherwise.
-pub(crate) fn held(tx: &mut dyn Transaction, named: ClaimRef<'_>) -> Result<TaskRow, FleetError> {
-    let standing = transition::load_task(tx, named.task)?;
-    match named.is_held(&standing) {
-        true => Ok(standing),
-        false => Err(not_held(tx, named, &standing)?),
-    }
-}
-
-/// Returns the error for a claim that does not hold its task. An agent that never had the task learns no more than if
-/// there were no such task: it could otherwise find out the names, states and agents of all tasks.
-pub(crate) fn not_held(
-    tx: &mut dyn Transaction,
-    named: ClaimRef<'_>,
-    standing: &TaskRow,
-) -> Result<FleetError, StoreError> {
-    if standing.agent.as_deref() == Some(named.agent) {
-        return Ok(named.lost(standing));
-    }
-    let sql = "SELECT 1 FROM fleet_history WHERE task = $1 AND (actor = $2 OR reason = $3)";
-    let values = [
-        named.task.into(),
-        format!("agent:{}", named.agent).into(),
-        write::given_to(named.agent).into(),
-    ];
-    Ok(match tx.first(sql, &values, |_| Ok(()))? {
-        Some(()) => named.lost(standing),
-        None => not_found("task", named.task),
-    })
-}
-
 /// Returns the task if it is held under this claim. Returns `None` if the claim's agent already ended the claim and the
 /// task then went to one of the states `ends`. Any other claim is an error.
 fn held_or_ended(
     tx: &mut dyn Transaction,
-    call: &CallContext,
+    actor: &str,
     named: ClaimRef<'_>,
     ends: &[TaskState],
 ) -> Result<Option<TaskRow>, FleetError> {
@@ -118,11 +50,11 @@ fn held_or_ended(
     if standing.ended_epoch < named.epoch {
         return Err(not_held(tx, named, &standing)?);
     }
-    let is_it = |step: &crate::model::TaskStep| {
+    let is_it = |step: &fairgate_api::fleet::TaskStep| {
         step.epoch == named.epoch
             && step.from.is_held()
             && ends.contains(&step.to)
-            && step.actor == call.actor
+            && step.actor == actor
     };
     match task_history::of(tx, named.task)?.iter().any(is_it) {
         true => Ok(None),
@@ -168,7 +100,7 @@ pub(crate) fn heartbeat(
     tx: &mut dyn Transaction,
     call: &CallContext,
     named: ClaimRef<'_>,
-    heartbeat: &TaskHeartbeatBody,
+    heartbeat: &TaskHeartbeat,
 ) -> Result<HeartbeatReply, FleetError> {
     let mut standing = held(tx, named)?;
     report(tx, &mut standing, named, heartbeat.tokens)?;
@@ -199,69 +131,14 @@ pub(crate) fn heartbeat(
 /// transaction is kept.
 pub(crate) type HeartbeatReply = Result<TaskLeaseBody, FleetError>;
 
-pub(crate) fn complete(
-    tx: &mut dyn Transaction,
-    call: &CallContext,
-    named: ClaimRef<'_>,
-    completion: &TaskCompletionBody,
-) -> Result<TaskLine, FleetError> {
-    let ends = [TaskState::Completed];
-    if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
-        if let Some(result) = completion.result.as_deref().filter(|result| !result.is_empty()) {
-            validate::check_text("result", result, RESULT_MAX)?;
-        }
-        report(tx, &mut standing, named, completion.tokens)?;
-        tx.run(
-            "UPDATE fleet_tasks SET result = $1 WHERE id = $2",
-            &[completion.result.clone().into(), named.task.into()],
-        )?;
-        let next = TaskTransition {
-            by_agent: true,
-            ..TaskTransition::to(TaskState::Completed, &standing)
-        };
-        transition::apply(tx, call, &standing, &next, "")?;
-        window_usage::count_try(tx, &standing.project)?;
-        learn(tx, &standing)?;
-        set_last_seen(tx, call, named.agent)?;
-    }
-    tasks::one_line(tx, call, named.task)
-}
-
-/// Updates the project's learned estimates of tokens and of credit. Each completed task moves an estimate a quarter of
-/// the way towards the usage of that task.
-fn learn(tx: &mut dyn Transaction, completed: &TaskRow) -> Result<(), StoreError> {
-    let used = completed.used.saturating_add(completed.used_before);
-    let sql = "SELECT p.learned, p.learned_credit, t.credit_extra FROM fleet_tasks t \
-               JOIN fleet_projects p ON p.id = t.project WHERE t.id = $1";
-    let before = tx.first(sql, &[completed.id.as_str().into()], |row| {
-        Ok((row.count_or_null(0)?, row.count_or_null(1)?, row.int(2)?))
-    })?;
-    let (tokens_before, credit_before, extra) = before.unwrap_or_default();
-    let int = |number| i64::try_from(number).unwrap_or(i64::MAX);
-    let tokens = int(learned(tokens_before, used));
-    let credit = int(learned(credit_before, used.saturating_add_signed(extra)));
-    tx.run(
-        "UPDATE fleet_projects SET learned = $1, learned_credit = $2 WHERE id = $3",
-        &[tokens.into(), credit.into(), completed.project.as_str().into()],
-    )?;
-    Ok(())
-}
-
-/// Returns the new learned estimate, in tokens. At least 1, so that every task reserves something.
-fn learned(before: Option<u64>, used: u64) -> u64 {
-    let mean = before
-        .map_or(u128::from(used), |before| (3 * u128::from(before) + u128::from(used) + 2) / 4);
-    u64::try_from(mean).unwrap_or(u64::MAX).max(1)
-}
-
 pub(crate) fn fail(
     tx: &mut dyn Transaction,
     call: &CallContext,
     named: ClaimRef<'_>,
-    failure: &TaskFailureBody,
+    failure: &TaskFailure,
 ) -> Result<TaskLine, FleetError> {
     let ends = [TaskState::Paused, TaskState::Blocked];
-    if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
+    if let Some(mut standing) = held_or_ended(tx, &call.actor, named, &ends)? {
         report(tx, &mut standing, named, failure.tokens)?;
         let next = after(tx, call, &standing, failure)?;
         transition::apply(tx, call, &standing, &next, "")?;
@@ -277,7 +154,7 @@ fn after(
     tx: &mut dyn Transaction,
     call: &CallContext,
     standing: &TaskRow,
-    failure: &TaskFailureBody,
+    failure: &TaskFailure,
 ) -> Result<TaskTransition, FleetError> {
     let said = validate::note(failure.reason.as_deref());
     let or = |words: &str| said.clone().unwrap_or_else(|| words.to_owned());
@@ -477,10 +354,10 @@ pub(crate) fn ask(
     tx: &mut dyn Transaction,
     call: &CallContext,
     named: ClaimRef<'_>,
-    question: &TaskQuestionBody,
+    question: &TaskQuestion,
 ) -> Result<TaskLine, FleetError> {
     let ends = [TaskState::WaitingInput];
-    if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
+    if let Some(mut standing) = held_or_ended(tx, &call.actor, named, &ends)? {
         validate::check_text("question", &question.question, QUESTION_MAX)?;
         report(tx, &mut standing, named, question.tokens)?;
         tx.run(
@@ -503,9 +380,9 @@ pub(crate) fn release(
     tx: &mut dyn Transaction,
     call: &CallContext,
     named: ClaimRef<'_>,
-    release: &TaskReleaseBody,
+    release: &TaskRelease,
 ) -> Result<TaskLine, FleetError> {
-    if let Some(standing) = held_or_ended(tx, call, named, &[TaskState::Ready])? {
+    if let Some(standing) = held_or_ended(tx, &call.actor, named, &[TaskState::Ready])? {
         let said = validate::note(release.reason.as_deref()).map(|reason| format!(": {reason}"));
         let reason = Some(format!("given back{}", said.unwrap_or_default()));
         let next = TaskTransition {
@@ -526,22 +403,4 @@ pub(crate) fn release(
         set_last_seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn estimates_follow_what_tasks_use() {
-        assert_eq!(learned(None, 700), 700);
-        assert_eq!(learned(Some(1_000), 2_000), 1_250);
-        assert_eq!(learned(None, 0), 1);
-        assert_eq!(learned(Some(u64::MAX), u64::MAX), u64::MAX);
-        // From anywhere it comes to what is used, within the rounding.
-        for start in [1, 10, 1_000_000] {
-            let last = (0..100).fold(start, |before, _| learned(Some(before), 5_000));
-            assert!(last.abs_diff(5_000) <= 2, "{last}");
-        }
-    }
 }

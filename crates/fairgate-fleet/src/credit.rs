@@ -32,7 +32,7 @@
 //! itself sets no rate below the default. The time of a claim is measured here; an agent can only make it longer, and
 //! its own project pays for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use fairgate_price::{SlotTimeBook, TENANTS_MAX, TokenRate};
@@ -41,26 +41,14 @@ use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 use serde_json::json;
 
-use crate::fleet::FleetOptions;
 use crate::json_rows;
+use crate::options::{FleetCredit, FleetOptions};
 use crate::validate;
 
 /// Time of an agent for which the default estimate of a task pays, as long as no price was learned.
 const DEFAULT_TIME: Duration = Duration::from_secs(100);
 /// Longest time of one payer that the book takes as it is. If a project has more, all are scaled down alike.
 const BOOK_TIME_US_MAX: u64 = 300 * 86_400 * 1_000_000;
-
-/// Unit in which projects share agents.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FleetCredit {
-    /// Each claim is charged the larger of its tokens and the price of its time.
-    #[default]
-    Larger,
-    /// Each claim is charged its tokens. Work without calls through the gateway is free.
-    Tokens,
-    /// Each claim is charged the price of its time, whatever its tokens.
-    Time,
-}
 
 /// Options of the fleet that the charge of a claim depends on.
 #[derive(Clone, Copy, Debug)]
@@ -292,11 +280,12 @@ pub(crate) fn charge(
         true => price_book(project_works(tx)?),
         false => SlotTimeBook::default(),
     };
+    let completed: HashSet<&str> =
+        ending.iter().filter(|claim| claim.is_completed).map(|claim| claim.task).collect();
     let mut by_task = Vec::new();
     let mut by_project: BTreeMap<&str, [i64; 6]> = BTreeMap::new();
     for task in &tasks {
-        let is_it = |claim: &&EndingClaim<'_>| claim.task == task.id;
-        let is_completed = ending.iter().find(is_it).is_some_and(|claim| claim.is_completed);
+        let is_completed = completed.contains(task.id.as_str());
         let charge = claim_charge(terms, &book, task, is_completed, now).columns();
         by_task.push(json!([task.id, charge[2], charge[0]]));
         let sums = by_project.entry(&task.project).or_default();
@@ -343,14 +332,17 @@ fn ending_tasks(
     if ending.is_empty() {
         return Ok(Vec::new());
     }
-    let names = json_rows::texts(tx.database(), 1);
+    // SQLite would otherwise begin at the index of all held tasks, and read each of them.
+    let table = json_rows::table(tx.database(), 1, &["TEXT"]);
     let sql = format!(
         "SELECT t.id, t.project, t.used, t.calls, \
          EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports), {}, \
-         (SELECT p.tenant FROM fleet_projects p WHERE p.id = t.project) FROM fleet_tasks t WHERE t.id IN {names} AND t.state IN {HELD_STATES} ORDER BY t.id",
+         (SELECT p.tenant FROM fleet_projects p WHERE p.id = t.project) FROM {table} AS v CROSS JOIN fleet_tasks t \
+         WHERE t.id = v.column1 AND t.state IN {HELD_STATES} ORDER BY t.id",
         ClaimTimes::COLUMNS
     );
-    tx.list(&sql, &[json_rows::names(ending.iter().map(|claim| claim.task))], |row| {
+    let ids = json_rows::value(ending.iter().map(|claim| json!([claim.task])));
+    tx.list(&sql, &[ids], |row| {
         Ok(EndingTask {
             id: row.text(0)?,
             project: row.text(1)?,

@@ -2,7 +2,7 @@
 
 use fairgate_store::StoreError;
 
-use crate::state::{FleetAgentState, TaskState};
+use fairgate_api::fleet::{FleetAgentState, TaskState};
 
 /// Error of a method of [`crate::Fleet`]. The method changed nothing.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,8 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
+use fairgate_api::fleet::{ExplanationFact, TaskExplanation};
+use fairgate_api::fleet::{FleetAgentState, TaskState};
 use fairgate_store::{DatabaseKind, RowColumns, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde_json::json;
@@ -15,11 +17,9 @@ use crate::agent_access::{self, AgentAccess};
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
 use crate::human_format::{listed, many, moment, span};
-use crate::model::{ExplanationFact, TaskExplanation};
 use crate::round::RoundOptions;
 use crate::round::load::{self, HeldTask};
 use crate::round::round_input::{RoundAgent, RoundInput};
-use crate::state::{FleetAgentState, TaskState};
 use crate::{agents, json_rows, task_history, validate};
 
 /// Largest number of tasks that the sentence of an explanation names.

@@ -1,28 +1,42 @@
-//! The handle through which the gateway and the command line use the fleet. Each call is one transaction.
+//! The handle through which the gateway and the command line use the fleet. Each call is one transaction, which
+//! completions of tasks may share.
 //!
 //! The fleet changes one transaction at a time, over all processes. SQLite has one writer; on PostgreSQL each
 //! transaction that changes the fleet first locks the one row of the table `fleet`. Tasks take minutes, so a lock of
 //! milliseconds does not matter. In return, two servers cannot assign a task twice or exceed a cap, a budget or a lock.
 
+mod complete_call;
 mod webhook_calls;
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use fairgate_api::agents::{Claim, TaskLeaseBody};
+use fairgate_api::fleet::{
+    AddedTasks, AgentPatch, AgentView, AgentWithToken, FleetView, LogPage, NewAgent, NewProject,
+    NewTasks, NewWorkspace, ProjectPatch, ProjectView, TaskAction, TaskExplanation, TaskLine,
+    TaskPatch, TaskView, WorkspaceView,
+};
 use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability};
-use fairgate_time::{UnixMicros, wall_clock};
+use fairgate_time::UnixMicros;
 use tokio::sync::Notify;
 
+use crate::agent_id::AgentId;
+use crate::agent_reports::{TaskFailure, TaskHeartbeat, TaskQuestion, TaskRelease};
 use crate::call_context::CallContext;
-use crate::claims::{ClaimRef, LimitCause};
-use crate::credit::FleetCredit;
+use crate::claim_ref::ClaimRef;
+use crate::claims::LimitCause;
+use crate::completion_queue::CompletionQueue;
 use crate::error::FleetError;
 use crate::explain::ExplanationScope;
-use crate::model::*;
-use crate::round_loop::RoundLoop;
-use crate::webhooks::WebhookSubscriptions;
+use crate::fleet_clock::FleetClock;
+use crate::options::FleetOptions;
+use crate::round::GrantedClaim;
+use crate::round_loop::{RoundLoop, RoundStats};
+use crate::task_key::TaskKey;
+use crate::tasks::TaskQuery;
 use crate::{
     add_tasks, agents, claims, explain, fleet_view, model_calls, projects, task_actions, task_logs,
     task_results, tasks, workspaces,
@@ -30,95 +44,6 @@ use crate::{
 
 /// Future that the methods of [`Fleet`] return. The future is boxed, so that its code is compiled once, in this crate.
 pub type FleetFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
-
-/// Source of the current time for the fleet.
-pub trait FleetClock: Send + Sync + std::fmt::Debug {
-    /// Returns the current wall-clock time.
-    fn now(&self) -> UnixMicros;
-
-    /// Returns the time since a fixed moment. This time advances steadily, even when the wall clock is set.
-    fn steady(&self) -> Duration {
-        Duration::from_micros(u64::try_from(self.now().0).unwrap_or(0))
-    }
-}
-
-/// Clock of the operating system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
-
-impl FleetClock for SystemClock {
-    fn now(&self) -> UnixMicros {
-        wall_clock::now()
-    }
-
-    fn steady(&self) -> Duration {
-        static FIRST: OnceLock<Instant> = OnceLock::new();
-        FIRST.get_or_init(Instant::now).elapsed()
-    }
-}
-
-/// Sharers of the fleet's agents.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FleetShare {
-    /// All projects, by their weights.
-    #[default]
-    Project,
-    /// Tenants by their weights in the directory, and then the projects of the tenant that goes next.
-    Tenant,
-}
-
-/// Options of a fleet.
-#[derive(Clone, Debug)]
-pub struct FleetOptions {
-    /// Length of the rolling window over which the usage of projects is counted.
-    pub window: Duration,
-    /// Budget of all projects together in one window, in tokens; no limit if `None`.
-    pub budget: Option<u64>,
-    /// If true, projects of which no task was completed or failed in the window get agents before all other projects.
-    pub min_task_guarantee: bool,
-    /// Expected usage of a task, in tokens, if the task has no estimate and its project has not learned one.
-    pub default_estimate: u64,
-    /// Sharers of the agents: all projects, or tenants first and then the projects of each.
-    pub share: FleetShare,
-    /// Unit in which projects share agents.
-    pub credit: FleetCredit,
-    /// Tokens that a second of an agent costs; learned from the work of all projects if `None`.
-    pub agent_second_tokens: Option<u64>,
-    /// Time without a heartbeat after which an agent loses its task.
-    pub lease: Duration,
-    /// Pause of a task after its first failure, and its longest pause. The pause doubles with every failure up to the
-    /// longest.
-    pub backoff: (Duration, Duration),
-    /// Largest size of the log of one claim, in bytes. If a log grows beyond this size, its oldest bytes are dropped.
-    pub log_bytes_max: u64,
-    /// Largest total length of the prompts of a project's open tasks after an agent or a tenant has added tasks, in bytes.
-    /// Operators have no such limit.
-    pub prompt_bytes_max: u64,
-    /// Folder of the journal of rounds; no journal is written if `None`.
-    pub journal: Option<std::path::PathBuf>,
-    /// Webhooks that are notified of events; see [`Fleet::set_webhooks`].
-    pub webhooks: WebhookSubscriptions,
-}
-
-impl Default for FleetOptions {
-    fn default() -> Self {
-        Self {
-            window: Duration::from_secs(24 * 3600),
-            budget: None,
-            min_task_guarantee: true,
-            default_estimate: 20_000,
-            share: FleetShare::default(),
-            credit: FleetCredit::default(),
-            agent_second_tokens: None,
-            lease: Duration::from_secs(60),
-            backoff: (Duration::from_secs(60), Duration::from_secs(300)),
-            log_bytes_max: 1 << 20,
-            prompt_bytes_max: 256 << 20,
-            journal: None,
-            webhooks: WebhookSubscriptions::default(),
-        }
-    }
-}
 
 /// Handle to the fleet. Cheap to clone; all clones share one fleet.
 ///
@@ -164,30 +89,7 @@ struct FleetInner {
     /// Wakes the part of the gateway that delivers events, after every change that may have written one.
     events_written: Notify,
     dispatch: Arc<RoundLoop>,
-}
-
-/// Statistics of the rounds so far in which at least one agent waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RoundStats {
-    /// Number of rounds in which at least one agent waited.
-    pub with_agents: u64,
-    /// Total duration of the counted rounds, including the time for SQL statements.
-    pub time: Duration,
-    /// Largest number of SQL statements in one of the counted rounds.
-    pub statements_most: u64,
-}
-
-/// Agent that has been authenticated.
-#[derive(Clone)]
-pub struct AgentId {
-    /// Name of the agent.
-    pub id: String,
-    /// Secret from which the agent's task keys are derived. The secret itself is derived from the agent's token, which
-    /// is stored nowhere.
-    pub seed: [u8; 32],
-    /// Hash of the token with which the agent authenticated. If the agent's token has been replaced since, the agent
-    /// gets no task. `None` if the caller vouches for the agent's identity.
-    pub token: Option<KeyHash>,
+    completions: CompletionQueue,
 }
 
 impl Fleet {
@@ -196,7 +98,9 @@ impl Fleet {
         let (options, changed) = (Arc::new(options), Arc::new(Notify::new()));
         let dispatch = Arc::new(RoundLoop::new(&options, Arc::clone(&changed)));
         let events_written = Notify::new();
-        let inner = FleetInner { store, clock, options, changed, events_written, dispatch };
+        let completions = CompletionQueue::default();
+        let inner =
+            FleetInner { store, clock, options, changed, events_written, dispatch, completions };
         Self { inner: Arc::new(inner) }
     }
 
@@ -534,10 +438,11 @@ impl Fleet {
         wait: Duration,
     ) -> FleetFuture<'a, Option<Claim>> {
         Box::pin(async move {
-            let Some(mut claim) = self.inner.dispatch.claim(agent, wait).await? else {
+            let Some(granted) = self.inner.dispatch.claim(agent, wait).await? else {
                 return Ok(None);
             };
-            if claim.has_needs {
+            let GrantedClaim { mut claim, has_needs } = granted;
+            if has_needs {
                 // If this fails, the agent asks again and is given the same claim.
                 claim = self
                     .look(move |tx, _| {
@@ -571,7 +476,7 @@ impl Fleet {
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        heartbeat: TaskHeartbeatBody,
+        heartbeat: TaskHeartbeat,
     ) -> FleetFuture<'a, TaskLeaseBody> {
         let beat = self.update_claim(agent, task, epoch, move |tx, call, named| {
             claims::heartbeat(tx, call, named, &heartbeat)
@@ -602,19 +507,6 @@ impl Fleet {
         })
     }
 
-    /// Ends a claim because its task is completed. Repeating the call is not an error.
-    pub fn complete<'a>(
-        &'a self,
-        agent: &'a AgentId,
-        task: &'a str,
-        epoch: u64,
-        completion: TaskCompletionBody,
-    ) -> FleetFuture<'a, TaskLine> {
-        self.end(agent, task, epoch, move |tx, call, named| {
-            claims::complete(tx, call, named, &completion)
-        })
-    }
-
     /// Ends a claim because its task failed. The task is retried later, waits until a provider's limit ends, or is
     /// blocked. Repeating the call is not an error.
     pub fn fail<'a>(
@@ -622,7 +514,7 @@ impl Fleet {
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        failure: TaskFailureBody,
+        failure: TaskFailure,
     ) -> FleetFuture<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| claims::fail(tx, call, named, &failure))
     }
@@ -634,7 +526,7 @@ impl Fleet {
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        question: TaskQuestionBody,
+        question: TaskQuestion,
     ) -> FleetFuture<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| claims::ask(tx, call, named, &question))
     }
@@ -645,7 +537,7 @@ impl Fleet {
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        release: TaskReleaseBody,
+        release: TaskRelease,
     ) -> FleetFuture<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| {
             claims::release(tx, call, named, &release)

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fairgate_api::fleet::{AgentView, FleetView, ProjectShareWeight, ProjectView};
+use fairgate_api::fleet::{FleetAgentState, FleetProjectStatus, TaskState};
 use fairgate_core::proportional::CreditWeight;
 use fairgate_store::{KeyRights, SqlValue, StoreError, Transaction};
 use fairgate_usage::{CreditSums, HELD_STATES};
@@ -9,11 +11,9 @@ use fairgate_usage::{CreditSums, HELD_STATES};
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
 use crate::explain::{self, ExplanationContext};
-use crate::fleet::FleetShare;
-use crate::model::{AgentView, FleetView, ProjectShareWeight, ProjectView};
+use crate::options::FleetShare;
 use crate::project_account::{self, ProjectAccount};
-use crate::rights_body::RightsBody;
-use crate::state::{FleetAgentState, FleetProjectStatus, TaskState};
+use crate::rights::rights_body;
 use crate::window_usage::WindowSums;
 use crate::{agent_access, agents, task_history, tasks};
 
@@ -78,7 +78,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
             agent_max: serde_json::from_str(&row.text(6)?).map_err(|_| wrong("agent_max"))?,
             requires: agent_access::read_list(&row.text(20)?)?,
             budget: row.count_or_null(7)?,
-            rights: RightsBody::from(&KeyRights::from_stored_text(&row.text(12)?)?),
+            rights: rights_body(&KeyRights::from_stored_text(&row.text(12)?)?),
             used: account.used(window, now),
             charged: account.charged(window, now),
             completed_without_calls: row.count(19)?,

@@ -15,7 +15,7 @@ use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 
 use crate::credit;
-use crate::fleet::FleetClock;
+use crate::fleet_clock::FleetClock;
 use crate::retry_policy;
 
 /// Smallest jump of the wall clock that counts as an outage. The jump is the time that passed on the wall clock between

@@ -56,8 +56,8 @@ mod tests {
     use fairgate_random::SeededRng;
 
     use super::*;
-    use crate::state::TaskState;
     use crate::test_database::{self, add_project, in_memory};
+    use fairgate_api::fleet::TaskState;
 
     /// Adds a task with a claim, and requests in flight of this and of its last claim. Returns the tokens that must be
     /// set aside.

@@ -30,14 +30,16 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
+use serde_json::json;
 
 use fairgate_usage::CreditSums;
 
-use crate::fleet::FleetShare;
+use crate::baseline::{ProjectLevel, baseline};
+use crate::json_rows;
+use crate::options::FleetShare;
 use crate::project_account::ProjectAccount;
-use crate::sql_placeholders;
 use crate::tenant_baseline;
 use crate::window_usage::{self, UsageWindow, WindowSums};
 
@@ -65,33 +67,20 @@ pub(crate) fn update_busy(
     projects: &[&str],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
-    for some in projects.chunks(sql_placeholders::ROWS_MAX) {
-        let sql = format!("{EDGES} AND p.id IN ({})", sql_placeholders::list(1, some.len()));
-        let values: Vec<SqlValue> = some.iter().map(|project| (*project).into()).collect();
-        turn(tx, terms, &sql, &values, now)?;
-    }
-    Ok(())
-}
-
-fn turn(
-    tx: &mut dyn Transaction,
-    terms: BaselineTerms,
-    edges: &str,
-    values: &[SqlValue],
-    now: UnixMicros,
-) -> Result<(), StoreError> {
-    let edges = tx.list(edges, values, |row| Ok((row.text(0)?, row.flag(1)?)))?;
+    let sql = format!("{EDGES} AND p.id IN {}", json_rows::texts(tx.database(), 1));
+    let values = [json_rows::names(projects.iter().copied())];
+    let edges = tx.list(&sql, &values, |row| Ok((row.text(0)?, row.flag(1)?)))?;
     let has_changed = !edges.is_empty();
     let (ended, began): (Vec<_>, Vec<_>) = edges.into_iter().partition(|(_, was_busy)| *was_busy);
     if !began.is_empty() {
         let baselines = baselines(tx, terms, began.iter().map(|(id, _)| id.as_str()), now)?;
         begin(tx, &baselines, now)?;
     }
-    for some in ended.chunks(sql_placeholders::ROWS_MAX) {
-        let mut values: Vec<SqlValue> = vec![false.into()];
-        values.extend(some.iter().map(|(id, _)| id.as_str().into()));
-        let ids = sql_placeholders::list(2, some.len());
-        tx.run(&format!("UPDATE fleet_projects SET busy = $1 WHERE id IN ({ids})"), &values)?;
+    if !ended.is_empty() {
+        let ids = json_rows::texts(tx.database(), 2);
+        let names = json_rows::names(ended.iter().map(|(id, _)| id.as_str()));
+        let sql = format!("UPDATE fleet_projects SET busy = $1 WHERE id IN {ids}");
+        tx.run(&sql, &[false.into(), names])?;
     }
     match terms.share {
         FleetShare::Tenant if has_changed => tenant_baseline::update_busy(tx, terms.window, now),
@@ -104,45 +93,15 @@ fn begin(
     baselines: &[(&str, u64)],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
-    for some in baselines.chunks(sql_placeholders::ROWS_MAX) {
-        let mut values: Vec<SqlValue> = vec![true.into(), now.into()];
-        for (id, baseline) in some {
-            values.push((*id).into());
-            values.push(i64::try_from(*baseline).unwrap_or(i64::MAX).into());
-        }
-        let table = sql_placeholders::table(3, &["TEXT", "BIGINT"], some.len());
-        let sql = format!(
-            "UPDATE fleet_projects SET busy = $1, baseline_at = $2, baseline = v.column2 FROM {table} AS v \
-             WHERE id = v.column1"
-        );
-        tx.run(&sql, &values)?;
-    }
+    let table = json_rows::table(tx.database(), 3, &["TEXT", "BIGINT"]);
+    let sql = format!(
+        "UPDATE fleet_projects SET busy = $1, baseline_at = $2, baseline = v.column2 FROM {table} AS v \
+         WHERE id = v.column1"
+    );
+    let row = |(id, tokens): &(&str, u64)| json!([id, i64::try_from(*tokens).unwrap_or(i64::MAX)]);
+    let rows = json_rows::value(baselines.iter().map(row));
+    tx.run(&sql, &[true.into(), now.into(), rows])?;
     Ok(())
-}
-
-/// Weight and usage of one project, as the baseline compares them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProjectLevel {
-    /// Weight of the project, in thousandths.
-    pub(crate) weight: u64,
-    /// Tokens that the project was charged for in the window, without the baseline.
-    pub(crate) spent: u64,
-    /// Part of the project's baseline that has not faded yet, in tokens.
-    pub(crate) baseline: u64,
-}
-
-/// Returns the baseline, in tokens, of a project with this weight and these spent tokens, compared with `others`.
-/// Returns 0 if there are no others.
-pub(crate) fn baseline(weight: u64, spent: u64, others: impl Iterator<Item = ProjectLevel>) -> u64 {
-    let level = |other: &ProjectLevel| u128::from(other.spent) + u128::from(other.baseline);
-    // Weights have at most 60 bits and levels 65, so the products fit into 128.
-    let lowest = others.min_by(|one, other| {
-        let left = level(one) * u128::from(other.weight);
-        left.cmp(&(level(other) * u128::from(one.weight)))
-    });
-    let Some(lowest) = lowest else { return 0 };
-    let joins_at = u128::from(weight) * level(&lowest) / u128::from(lowest.weight.max(1));
-    u64::try_from(joins_at.saturating_sub(u128::from(spent))).unwrap_or(u64::MAX)
 }
 
 fn baselines<'a>(

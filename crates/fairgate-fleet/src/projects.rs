@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use fairgate_api::RightsPatchBody;
+use fairgate_api::fleet::FleetProjectStatus;
+use fairgate_api::fleet::{NewProject, ProjectPatch, ProjectShareWeight};
 use fairgate_core::proportional::CreditWeight;
-use fairgate_store::{KeyRights, RightsPatch, SqlValue, StoreError, Transaction};
+use fairgate_store::{KeyRights, SqlValue, StoreError, Transaction};
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, not_found, reserve_creation_order};
 use crate::error::FleetError;
-use crate::model::{NewProject, ProjectPatch, ProjectShareWeight};
 use crate::project_baseline;
-use crate::rights_body::RightsPatchBody;
-use crate::state::FleetProjectStatus;
+use crate::rights::rights_patch;
 use crate::validate::{self, invalid, unknown};
 
 /// Largest number of agents at once for a project that does not set `concurrency`.
@@ -205,7 +206,7 @@ pub(crate) fn patch(
 
 /// Returns the rights after a change. Fails if a number or a name of the change is not allowed.
 fn patched_rights(before: KeyRights, patch: RightsPatchBody) -> Result<KeyRights, FleetError> {
-    let patch = RightsPatch::from(patch);
+    let patch = rights_patch(patch);
     match patch.check() {
         Ok(()) => Ok(before.patched(patch)),
         Err(StoreError::Invalid { field, problem }) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairgate_time::UnixMicros;
 
-use crate::state::TaskState;
+use fairgate_api::fleet::TaskState;
 
 /// State and pause of a task after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,15 +20,15 @@ use fairgate_time::UnixMicros;
 
 use crate::agent_access::{self, AgentAccess};
 use crate::credit::CreditTerms;
-use crate::fleet::{FleetOptions, FleetShare};
 use crate::lease_outage::{self, LeaseOutage};
-use crate::model::Claim;
+use crate::options::{FleetOptions, FleetShare};
 use crate::project_baseline::BaselineTerms;
-use crate::state::FleetAgentState;
 use crate::webhooks::WebhookSubscriptions;
 use crate::window_usage::{self, UsageWindow};
 use crate::{json_rows, retry_policy};
 use decide::TaskStart;
+use fairgate_api::agents::Claim;
+use fairgate_api::fleet::FleetAgentState;
 use load::HeldTask;
 use round_input::RoundAgent;
 
@@ -113,11 +113,20 @@ pub(crate) struct RoundOutcome {
     pub(crate) again: bool,
 }
 
+/// Claim that a round gives to an agent.
+#[derive(Clone, Debug)]
+pub(crate) struct GrantedClaim {
+    /// Claim without the results of the tasks that its task needs.
+    pub(crate) claim: Claim,
+    /// True if the task needs other tasks, so that it may have results.
+    pub(crate) has_needs: bool,
+}
+
 /// Reply to a waiting agent.
 #[derive(Clone, Debug)]
 pub(crate) enum ClaimReply {
     /// Task that the agent gets.
-    Task(Box<Claim>),
+    Task(Box<GrantedClaim>),
     /// The agent may take no task because it is paused, retired or missing.
     Refused {
         /// Name of the agent.

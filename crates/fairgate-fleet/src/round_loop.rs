@@ -10,11 +10,13 @@ use fairgate_store::{LogThrottle, Store, StoreError, TransactionDurability};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::agent_id::AgentId;
 use crate::claim_waiters::{ClaimResult, ClaimWaiters};
 use crate::counting_transaction::CountingTransaction;
 use crate::error::FleetError;
-use crate::fleet::{AgentId, FleetClock, FleetOptions, RoundStats};
+use crate::fleet_clock::FleetClock;
 use crate::lease_outage::ClockReading;
+use crate::options::FleetOptions;
 use crate::round::{self, ClaimReply, RoundOptions, RoundOutcome};
 use crate::round_journal::RoundJournal;
 use crate::round_timer::{LoopStep, RoundTimer};
@@ -26,6 +28,17 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Time by which a sleep of the loop may take too long. Beyond that, the whole process counts as having stood still,
 /// for example because its machine was suspended.
 const STALL: Duration = Duration::from_secs(10);
+
+/// Statistics of the rounds so far in which at least one agent waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundStats {
+    /// Number of rounds in which at least one agent waited.
+    pub with_agents: u64,
+    /// Total duration of the counted rounds, including the time for SQL statements, without their commits.
+    pub time: Duration,
+    /// Largest number of SQL statements in one of the counted rounds.
+    pub statements_most: u64,
+}
 
 /// State that the loop shares with the callers of [`RoundLoop::claim`].
 #[derive(Debug)]
@@ -173,13 +186,13 @@ impl RoundLoop {
             let mut counted = CountingTransaction::new(tx);
             let at = ClockReading::of(&*its_clock);
             let outcome = round::round(&mut counted, &rules, &askers, watch.outage(at), at.now)?;
-            Ok((outcome, began, counted.statements))
+            Ok((outcome, began.elapsed(), counted.statements))
         };
         let outcome = store.transact(TransactionDurability::ThroughKill, work).await;
         let made = match outcome {
-            Ok((outcome, began, statements)) => {
+            Ok((outcome, took, statements)) => {
                 if serves {
-                    self.count_round(began.elapsed(), statements);
+                    self.count_round(took, statements);
                 }
                 let at = ClockReading::of(&**clock);
                 pace.made(at, outcome.version, outcome.due, outcome.again);

@@ -1,12 +1,12 @@
 //! Actions of operators on tasks: cancel, pause, resume, restart, skip and answer.
 
+use fairgate_api::fleet::TaskState;
+use fairgate_api::fleet::{TaskAction, TaskView};
 use fairgate_store::Transaction;
 use serde_json::json;
 
 use crate::call_context::CallContext;
 use crate::error::FleetError;
-use crate::model::{TaskAction, TaskView};
-use crate::state::TaskState;
 use crate::tasks;
 use crate::transition::{self, TaskRow, TaskTransition};
 use crate::unfit_tasks;

@@ -1,12 +1,12 @@
 //! History of tasks. Each change of a task's state is a step of its history, and the last 200 steps of each task are
 //! kept.
 
-use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_api::fleet::{TaskState, TaskStep};
+use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
+use serde_json::json;
 
-use crate::model::TaskStep;
-use crate::sql_placeholders;
-use crate::state::TaskState;
+use crate::json_rows;
 
 /// Number of steps that are kept for each task.
 const STEPS_MAX: i64 = 200;
@@ -18,38 +18,33 @@ pub(crate) struct NewTaskStep<'a> {
     pub(crate) from: TaskState,
     pub(crate) to: TaskState,
     pub(crate) epoch: u64,
+    /// Name of whoever takes the step, such as `agent:NAME`.
+    pub(crate) actor: &'a str,
     pub(crate) reason: Option<&'a str>,
 }
 
-/// Writes steps, each of a different task. Runs a constant number of SQL statements per 500 steps.
+/// Writes steps, each of a different task. Runs one SQL statement, and a second one if a history is too long.
 pub(crate) fn add(
     tx: &mut dyn Transaction,
-    actor: &str,
     now: UnixMicros,
     steps: &[NewTaskStep<'_>],
 ) -> Result<(), StoreError> {
-    for some in steps.chunks(sql_placeholders::ROWS_MAX) {
-        let mut values: Vec<SqlValue> = vec![now.into(), actor.into()];
-        for step in some {
-            values.push(step.task.into());
-            values.push(step.from.word().into());
-            values.push(step.to.word().into());
-            values.push(i64::try_from(step.epoch).unwrap_or(i64::MAX).into());
-            values.push(step.reason.map(str::to_owned).into());
-        }
-        let table =
-            sql_placeholders::table(3, &["TEXT", "TEXT", "TEXT", "BIGINT", "TEXT"], some.len());
-        let sql = format!(
-            "INSERT INTO fleet_history (at, actor, task, from_state, to_state, epoch, reason, step) \
-             SELECT CAST($1 AS BIGINT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4, v.column5, \
-             COALESCE((SELECT MAX(h.step) FROM fleet_history h WHERE h.task = v.column1), 0) + 1 \
-             FROM {table} AS v RETURNING task, step"
-        );
-        let kept = tx.list(&sql, &values, |row| Ok((row.text(0)?, row.int(1)?)))?;
-        let long: Vec<_> = kept.into_iter().filter(|(_, step)| *step > STEPS_MAX).collect();
-        forget(tx, &long)?;
-    }
-    Ok(())
+    let types = ["TEXT", "TEXT", "TEXT", "BIGINT", "TEXT", "TEXT"];
+    let table = json_rows::table(tx.database(), 2, &types);
+    let sql = format!(
+        "INSERT INTO fleet_history (at, task, from_state, to_state, epoch, actor, reason, step) \
+         SELECT CAST($1 AS BIGINT), v.column1, v.column2, v.column3, v.column4, v.column5, v.column6, \
+         COALESCE((SELECT MAX(h.step) FROM fleet_history h WHERE h.task = v.column1), 0) + 1 \
+         FROM {table} AS v RETURNING task, step"
+    );
+    let row = |step: &NewTaskStep<'_>| {
+        let epoch = i64::try_from(step.epoch).unwrap_or(i64::MAX);
+        json!([step.task, step.from.word(), step.to.word(), epoch, step.actor, step.reason])
+    };
+    let values = [now.into(), json_rows::value(steps.iter().map(row))];
+    let kept = tx.list(&sql, &values, |row| Ok((row.text(0)?, row.int(1)?)))?;
+    let long: Vec<_> = kept.into_iter().filter(|(_, step)| *step > STEPS_MAX).collect();
+    forget(tx, &long)
 }
 
 /// Deletes all but the last [`STEPS_MAX`] steps of the tasks `long`.
@@ -57,15 +52,13 @@ fn forget(tx: &mut dyn Transaction, long: &[(String, i64)]) -> Result<(), StoreE
     if long.is_empty() {
         return Ok(());
     }
-    let mut values: Vec<SqlValue> = long.iter().map(|(task, _)| task.as_str().into()).collect();
-    values.push(STEPS_MAX.into());
     let sql = format!(
-        "DELETE FROM fleet_history WHERE task IN ({}) AND step <= \
-         (SELECT MAX(h.step) FROM fleet_history h WHERE h.task = fleet_history.task) - ${}",
-        sql_placeholders::list(1, long.len()),
-        values.len()
+        "DELETE FROM fleet_history WHERE task IN {} AND step <= \
+         (SELECT MAX(h.step) FROM fleet_history h WHERE h.task = fleet_history.task) - $2",
+        json_rows::texts(tx.database(), 1)
     );
-    tx.run(&sql, &values)?;
+    let tasks = json_rows::names(long.iter().map(|(task, _)| task.as_str()));
+    tx.run(&sql, &[tasks, STEPS_MAX.into()])?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //! stored. Tokens for a request with a task key are reserved in the transaction that checks the claim. So an agent that
 //! lost its claim can spend nothing, even if a cache still knows the key.
 
-use fairgate_store::KeyHash;
+use fairgate_store::{KeyHash, KeyRights};
 
 /// Prefix of every task key.
 const PREFIX: &str = "fgt-";
@@ -13,6 +13,25 @@ const PREFIX: &str = "fgt-";
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// Number of characters of a task key after its prefix, which carry 258 bits in total.
 const CHARACTERS: usize = 43;
+
+/// Claim that a task key belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskKey {
+    /// Name of the tenant that owns the project.
+    pub tenant: String,
+    /// Name of the project that owns the task.
+    pub project: String,
+    /// Name of the task that is claimed.
+    pub task: String,
+    /// Number of the task's claim, counted from 1.
+    pub epoch: u64,
+    /// Name of the agent that holds the task.
+    pub agent: String,
+    /// Rights of the project.
+    pub rights: KeyRights,
+    /// True if the task has a cap in money.
+    pub has_money_max: bool,
+}
 
 /// Derives the key of a claim from the agent's seed, the task and the epoch. Equal arguments give the same key, so a
 /// claim can be repeated and no key needs to be stored. To anyone without the seed, the keys look random.

@@ -1,14 +1,14 @@
 //! Logs of tasks, which are the output of their commands, stored in pieces. The size of each claim's log is limited. If
 //! a log grows beyond the limit, its oldest pieces are dropped.
 
+use fairgate_api::fleet::LogPage;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
 
 use crate::call_context::CallContext;
-use crate::claims::{self, ClaimRef};
+use crate::claim_ref::{ClaimRef, not_held};
 use crate::error::FleetError;
 use crate::json_rows;
-use crate::model::LogPage;
 use crate::transition;
 use crate::validate::{invalid, unknown};
 
@@ -71,7 +71,7 @@ pub(crate) fn append(
     }
     let standing = transition::load_task(tx, named.task)?;
     if !named.is_last(&standing) {
-        return Err(claims::not_held(tx, named, &standing)?);
+        return Err(not_held(tx, named, &standing)?);
     }
     let log = ClaimLog { task: named.task, epoch: signed(named.epoch) };
     let mut pieces = pieces(tx, log)?;

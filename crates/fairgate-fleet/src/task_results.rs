@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fairgate_api::agents::{Claim, NeededResult};
 use fairgate_store::{StoreError, Transaction};
 
 use crate::call_context::not_found;
-use crate::claims::{self, ClaimRef};
+use crate::claim_ref::{ClaimRef, held};
 use crate::error::FleetError;
-use crate::model::{Claim, NeededResult};
 
 /// Longest result of a task, in bytes.
 pub(crate) const RESULT_MAX: usize = 1 << 20;
@@ -135,7 +135,7 @@ pub(crate) fn of_need(
     named: ClaimRef<'_>,
     need: &str,
 ) -> Result<String, FleetError> {
-    claims::held(tx, named)?;
+    held(tx, named)?;
     let sql = "SELECT t.result FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.needs WHERE n.task = $1 AND n.needs = $2";
     let values = [named.task.into(), need.into()];
     let found: Result<_, StoreError> = tx.first(sql, &values, |row| row.text_or_null(0));

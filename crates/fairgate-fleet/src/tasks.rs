@@ -1,7 +1,9 @@
 //! Views of tasks (lists and single tasks), and changes of tasks that no agent holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use fairgate_api::fleet::TaskState;
+use fairgate_api::fleet::{TaskLine, TaskMoney, TaskPatch, TaskView};
 use fairgate_money::MicroUnits;
 use fairgate_store::{RowColumns, SqlValue, StoreError, Transaction};
 use fairgate_usage::HELD_STATES;
@@ -14,12 +16,26 @@ use crate::add_tasks::{
 use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
-use crate::model::{TaskLine, TaskMoney, TaskPatch, TaskQuery, TaskView};
+use crate::json_rows;
 use crate::sql_placeholders;
-use crate::state::TaskState;
 use crate::task_history;
 use crate::validate;
 use crate::workspace_machines;
+
+/// Filter of a list of tasks.
+#[derive(Clone, Debug, Default)]
+pub struct TaskQuery {
+    /// Lists only tasks of this project.
+    pub project: Option<String>,
+    /// Lists only tasks in these states; lists tasks in all states if empty.
+    pub states: Vec<TaskState>,
+    /// Lists only tasks of this tenant's projects.
+    pub tenant: Option<String>,
+    /// Lists only tasks that come after the task with this name.
+    pub after: Option<String>,
+    /// Largest number of tasks to list, up to 1001; 0 means 100.
+    pub limit: u32,
+}
 
 /// Default and largest length of a list of tasks.
 const LIST: (u32, u32) = (100, 1_001);
@@ -68,6 +84,19 @@ pub(crate) fn one_line(
     let sql = format!("SELECT {LINE} {FROM} WHERE t.id = $1");
     let found = tx.first(&sql, &[id.into()], |row| line(row, call.options.default_estimate))?;
     found.ok_or_else(|| not_found("task", id))
+}
+
+/// Returns those of these tasks that exist, by id.
+pub(crate) fn lines<'a>(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    ids: impl Iterator<Item = &'a str>,
+) -> Result<HashMap<String, TaskLine>, StoreError> {
+    let list = json_rows::texts(tx.database(), 1);
+    let sql = format!("SELECT {LINE} {FROM} WHERE t.id IN {list}");
+    let default_estimate = call.options.default_estimate;
+    let lines = tx.list(&sql, &[json_rows::names(ids)], |row| line(row, default_estimate))?;
+    Ok(lines.into_iter().map(|line| (line.id.clone(), line)).collect())
 }
 
 pub(crate) fn list(
@@ -150,7 +179,7 @@ pub(crate) fn view(
     let needed_by = waiting_for(tx, id, DependentsLimit::FAR)?;
     let history = task_history::of(tx, id)?;
     let sql = format!(
-        "SELECT {LINE}, t.prompt, t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
+        "SELECT {LINE}, (SELECT m.prompt FROM fleet_prompts m WHERE m.task = t.id), t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
          t.progress, t.question, t.answer, t.result, t.credit_extra, t.agent_us, t.timeout, t.put_offs, \
          t.tokens_max, t.money_max, t.money, t.requires {FROM} WHERE t.id = $1"
     );
@@ -288,10 +317,12 @@ pub(crate) fn patch(
     let mut change = TaskPatchColumns::default();
     let was = &before.line;
     change.text("title", &was.title, title);
-    if let Some(prompt) = prompt.as_ref().filter(|prompt| **prompt != before.prompt) {
-        change.put_unaudited("prompt_bytes", add_tasks::prompt_bytes(prompt).into());
+    if let Some(prompt) = prompt.filter(|prompt| *prompt != before.prompt) {
+        change.audit_text("prompt", &before.prompt, &prompt);
+        change.put_unaudited("prompt_bytes", add_tasks::prompt_bytes(&prompt).into());
+        let sql = "UPDATE fleet_prompts SET prompt = $1 WHERE task = $2";
+        tx.run(sql, &[prompt.into(), id.into()])?;
     }
-    change.text("prompt", &before.prompt, prompt);
     change.number("priority", Some(was.priority.into()), priority.map(|to| (to.into(), to.into())));
     let estimate = estimate.zip(estimate_value).map(|(json, value)| (json.into(), value.into()));
     change.number("estimate", estimate_before.map(Json::from), estimate);
@@ -353,12 +384,19 @@ struct TaskPatchColumns {
 }
 
 impl TaskPatchColumns {
-    /// Adds a text column if its value changes. Long texts are cut in the audit trail.
+    /// Adds a text column if its value changes.
     fn text(&mut self, column: &str, before: &str, after: Option<String>) {
-        let shown = |text: &str| Json::from(validate::cut(text, validate::NOTE_MAX));
         if let Some(after) = after.filter(|after| after != before) {
-            self.put(column, shown(before), shown(&after), after.into());
+            self.audit_text(column, before, &after);
+            self.put_unaudited(column, after.into());
         }
+    }
+
+    /// Adds a changed text to the audit trail, in which long texts are cut.
+    fn audit_text(&mut self, column: &str, before: &str, after: &str) {
+        let shown = |text: &str| Json::from(validate::cut(text, validate::NOTE_MAX));
+        self.before.insert(column.to_owned(), shown(before));
+        self.after.insert(column.to_owned(), shown(after));
     }
 
     fn number(&mut self, column: &str, before: Option<Json>, after: Option<(Json, SqlValue)>) {

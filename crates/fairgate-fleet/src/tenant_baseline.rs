@@ -10,9 +10,9 @@ use fairgate_time::UnixMicros;
 use fairgate_usage::CreditSums;
 use serde_json::json;
 
+use crate::baseline::{ProjectLevel, baseline};
 use crate::json_rows;
 use crate::project_account::ProjectAccount;
-use crate::project_baseline::{ProjectLevel, baseline};
 use crate::window_usage::{UsageWindow, WindowSums};
 
 /// Number of thousandths in a tenant's weight of 1.

@@ -42,9 +42,9 @@ pub(crate) fn add_task(
     reserved: i64,
 ) {
     tx.run(
-        "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, open_needs, \
+        "INSERT INTO fleet_tasks (id, project, made, title, state, priority, retries, retries_max, open_needs, \
          affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
-         VALUES ($1, $2, 0, '', '', $3, 100, 0, 3, 0, 0, 1, 0, $4, 0, 0, 0, 0)",
+         VALUES ($1, $2, 0, '', $3, 100, 0, 3, 0, 0, 1, 0, $4, 0, 0, 0, 0)",
         &[id.into(), project.into(), state.into(), reserved.into()],
     )
     .unwrap();

@@ -6,14 +6,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fairgate_api::agents::Claim;
 use fairgate_store::{
     DatabaseKind, RowColumns, SqlValue, Store, StoreError, StoreOptions, Transaction,
     TransactionDurability,
 };
 use fairgate_time::UnixMicros;
 
-use crate::fleet::{Fleet, FleetClock, FleetOptions};
-use crate::model::Claim;
+use crate::fleet::Fleet;
+use crate::fleet_clock::FleetClock;
+use crate::options::FleetOptions;
 use crate::round::{self, ClaimReply, ClaimingAgent, RoundOptions, RoundOutcome};
 
 /// Moment in the middle of a bucket of the default window.
@@ -209,10 +211,22 @@ impl FleetTestWorld {
         ];
         self.run(
             "INSERT INTO fleet_tasks (id, project, made, state, priority, estimate, retries, open_needs, resume_after, \
-             workspace, affinity, ready_at, created_at, title, prompt, retries_max, affinity_wait, epoch, ended_epoch, \
+             workspace, affinity, ready_at, created_at, title, retries_max, affinity_wait, epoch, ended_epoch, \
              reserved, used, used_before, calls) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, \
-             'a title', 'a prompt', 3, 120000000, 0, 0, 0, 0, 0, 0)",
+             'a title', 3, 120000000, 0, 0, 0, 0, 0, 0)",
             &values,
+        )
+        .await;
+        let prompt = "INSERT INTO fleet_prompts (task, prompt) VALUES ($1, 'a prompt')";
+        self.run(prompt, &[id.into()]).await;
+    }
+
+    /// Inserts prompts of this length for all tasks that have none.
+    async fn prompts(&self, bytes: i64) {
+        self.run(
+            "INSERT INTO fleet_prompts (task, prompt) SELECT id, printf('%.*c', $1, 'x') FROM fleet_tasks \
+             WHERE id NOT IN (SELECT task FROM fleet_prompts)",
+            &[bytes.into()],
         )
         .await;
     }
@@ -229,11 +243,12 @@ impl FleetTestWorld {
         self.run(
             "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1) \
              INSERT INTO fleet_tasks (id, project, made, state, priority, retries, open_needs, ready_at, created_at, title, \
-             prompt, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls) \
-             SELECT $2 || '-' || i, $2, i, 'READY', 100, 0, 0, 0, 0, 'a title', 'a prompt', 3, 0, 0, 0, 0, 0, 0, 0 FROM n",
+             retries_max, affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls) \
+             SELECT $2 || '-' || i, $2, i, 'READY', 100, 0, 0, 0, 0, 'a title', 3, 0, 0, 0, 0, 0, 0, 0 FROM n",
             &[count.into(), project.into()],
         )
         .await;
+        self.prompts(10).await;
     }
 
     pub(crate) async fn agent(&self, id: &str, kind: &str) {
@@ -306,7 +321,7 @@ pub(crate) fn asker(agent: &str) -> ClaimingAgent {
 
 pub(crate) fn claim_of(reply: Option<&ClaimReply>) -> Option<&Claim> {
     match reply {
-        Some(ClaimReply::Task(claim)) => Some(claim),
+        Some(ClaimReply::Task(granted)) => Some(&granted.claim),
         _ => None,
     }
 }
@@ -374,13 +389,14 @@ impl FleetTestWorld {
         self.run(
             &format!(
                 "{numbers} INSERT INTO fleet_tasks (id, project, made, state, priority, retries, open_needs, \
-                 ready_at, created_at, title, prompt, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, \
+                 ready_at, created_at, title, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, \
                  used_before, calls) SELECT 't' || i, 'p' || (i % $2), i, 'READY', 100, 0, 0, 0, 0, 'a title', \
-                 printf('%.*c', 2000, 'x'), 3, 0, 0, 0, 0, 0, 0, 0 FROM n"
+                 3, 0, 0, 0, 0, 0, 0, 0 FROM n"
             ),
             &[tasks.into(), projects.into()],
         )
         .await;
+        self.prompts(2_000).await;
         self.run(
             &format!(
                 "{numbers} INSERT INTO fleet_workspaces (id, project, path, created_at) \

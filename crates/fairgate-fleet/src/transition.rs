@@ -3,19 +3,20 @@
 
 pub(crate) mod write;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use fairgate_api::fleet::{TaskState, WebhookEventKind};
 use fairgate_store::{RowColumns, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::credit::{self, CreditTerms, EndingClaim};
 use crate::error::FleetError;
+use crate::json_rows;
 use crate::project_baseline;
 use crate::retry_policy;
-use crate::state::TaskState;
 use crate::task_history::{self, NewTaskStep};
-use crate::webhooks::WebhookEventKind;
 use crate::webhooks::event_log::{self, WebhookEvent, WebhookSubject};
 
 /// Fields of a task's row that transitions depend on.
@@ -114,6 +115,17 @@ pub(crate) fn load_task(tx: &mut dyn Transaction, id: &str) -> Result<TaskRow, F
     found.ok_or_else(|| not_found("task", id))
 }
 
+/// Returns those of these tasks that exist, by id.
+pub(crate) fn load_tasks<'a>(
+    tx: &mut dyn Transaction,
+    ids: impl Iterator<Item = &'a str>,
+) -> Result<HashMap<String, TaskRow>, StoreError> {
+    let list = json_rows::texts(tx.database(), 1);
+    let sql = format!("SELECT {} FROM fleet_tasks WHERE id IN {list}", TaskRow::COLUMNS);
+    let rows = tx.list(&sql, &[json_rows::names(ids)], TaskRow::read)?;
+    Ok(rows.into_iter().map(|row| (row.id.clone(), row)).collect())
+}
+
 /// New state of a task, and the fields of the task that change with the state.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskTransition {
@@ -150,13 +162,14 @@ impl TaskTransition {
         Some(from.event(kind))
     }
 
-    /// Returns the step of the history for this transition of a task.
-    pub(crate) fn step<'a>(&'a self, from: &'a TaskRow) -> NewTaskStep<'a> {
+    /// Returns the step of the history for this transition of a task, which `actor` brings about.
+    pub(crate) fn step<'a>(&'a self, from: &'a TaskRow, actor: &'a str) -> NewTaskStep<'a> {
         NewTaskStep {
             task: &from.id,
             from: from.state,
             to: self.state,
             epoch: from.epoch,
+            actor,
             reason: self.reason.as_deref(),
         }
     }
@@ -178,12 +191,12 @@ pub(crate) fn apply(
     if from.state.is_held() {
         credit::charge(tx, &CreditTerms::new(&call.options), &[ending], call.now)?;
     }
-    write::release(tx, &call.actor, call.now, &[(next.step(from), next)])?;
+    write::release(tx, call.now, &[(next.step(from, &call.actor), next)])?;
     let events: Vec<_> = next.event(from).into_iter().collect();
     event_log::record(tx, &call.options.webhooks, call.now, &events)?;
     let mut projects = vec![from.project.clone()];
     if next.state == TaskState::Completed {
-        projects.extend(promote(tx, call, &from.id)?);
+        projects.extend(promote(tx, call.now, &[&from.id])?);
     }
     projects.sort_unstable();
     projects.dedup();
@@ -199,31 +212,32 @@ pub(crate) fn illegal(from: &TaskRow, to: TaskState, hint: &str) -> FleetError {
     FleetError::Transition { task, from, to, hint: hint.to_owned() }
 }
 
-/// Updates the tasks that need a task that was just completed. Each of them has one open need less, and those without
-/// open needs become ready. Returns the projects of the tasks that became ready. Runs a constant number of SQL
-/// statements per 500 such tasks.
-fn promote(
+/// Updates the tasks that need tasks that were just completed. Each of them has fewer open needs, and those without open
+/// needs become ready. Returns the projects of the tasks that became ready. Runs a constant number of SQL statements.
+pub(crate) fn promote(
     tx: &mut dyn Transaction,
-    call: &CallContext,
-    completed: &str,
+    now: UnixMicros,
+    completed: &[&str],
 ) -> Result<Vec<String>, StoreError> {
-    let fewer = tx.run(
-        "UPDATE fleet_tasks SET open_needs = open_needs - 1 WHERE id IN \
-         (SELECT task FROM fleet_needs WHERE needs = $1)",
-        &[completed.into()],
-    )?;
-    if fewer == 0 {
+    let names = json_rows::texts(tx.database(), 1);
+    let completed = [json_rows::names(completed.iter().copied())];
+    let fewer = format!(
+        "UPDATE fleet_tasks SET open_needs = open_needs - n.count FROM \
+         (SELECT task, COUNT(*) AS count FROM fleet_needs WHERE needs IN {names} GROUP BY task) AS n WHERE id = n.task"
+    );
+    if tx.run(&fewer, &completed)? == 0 {
         return Ok(Vec::new());
     }
+    // SQLite would otherwise begin at the index of all tasks in this state, and read each of them.
     let sql = format!(
-        "SELECT {} FROM fleet_needs JOIN fleet_tasks ON id = task \
-         WHERE needs = $1 AND state = 'DEFINED' AND open_needs = 0 ORDER BY made",
+        "SELECT {} FROM (SELECT DISTINCT task FROM fleet_needs WHERE needs IN {names}) AS n CROSS JOIN fleet_tasks \
+         WHERE id = n.task AND state = 'DEFINED' AND open_needs = 0 ORDER BY made",
         TaskRow::COLUMNS
     );
-    let free = tx.list(&sql, &[completed.into()], TaskRow::read)?;
+    let free = tx.list(&sql, &completed, TaskRow::read)?;
     let next = |task: &TaskRow| {
         // A task may also have to wait for a moment.
-        let later = task.resume_after.filter(|after| *after > call.now);
+        let later = task.resume_after.filter(|after| *after > now);
         let state = if later.is_some() { TaskState::Paused } else { TaskState::Ready };
         TaskTransition { resume_after: later, ..TaskTransition::to(state, task) }
     };
@@ -231,7 +245,7 @@ fn promote(
     let changes: Vec<_> =
         free.iter().zip(&next).map(|(task, next)| (promoted(task, next), next)).collect();
     if !changes.is_empty() {
-        write::release(tx, "fleet", call.now, &changes)?;
+        write::release(tx, now, &changes)?;
     }
     Ok(free.into_iter().map(|task| task.project).collect())
 }
@@ -239,5 +253,5 @@ fn promote(
 /// Returns the step of the history for a task that needs no further task to be completed.
 fn promoted<'a>(task: &'a TaskRow, next: &'a TaskTransition) -> NewTaskStep<'a> {
     let reason = Some("all that it needs is completed");
-    NewTaskStep { epoch: 0, reason, ..next.step(task) }
+    NewTaskStep { epoch: 0, reason, ..next.step(task, "fleet") }
 }

@@ -2,10 +2,13 @@
 //! not on its machine. A round does not give such a task to the same agent again.
 //!
 //! The table holds at most one row for each open task and agent: [`add`] deletes the rows of tasks that have ended.
+//!
+//! Joins begin at this table, which is nearly always empty. `CROSS JOIN` keeps SQLite from beginning at the index of all
+//! ready tasks, and reading each of them.
 
 use std::collections::{HashMap, HashSet};
 
-use fairgate_store::{StoreError, Transaction};
+use fairgate_store::{DatabaseKind, StoreError, Transaction};
 
 use crate::json_rows;
 
@@ -25,11 +28,7 @@ impl UnfitTasks {
         tx: &mut dyn Transaction,
         agents: impl Iterator<Item = &'a str>,
     ) -> Result<Self, StoreError> {
-        let names = json_rows::texts(tx.database(), 1);
-        let sql = format!(
-            "SELECT u.agent, u.task, t.project FROM fleet_unfit u JOIN fleet_tasks t ON t.id = u.task \
-             WHERE u.agent IN {names} AND t.state = 'READY' LIMIT {ROWS_MAX}"
-        );
+        let sql = ready_unfit(tx.database());
         let mut unfit = Self::default();
         tx.each(&sql, &[json_rows::names(agents)], &mut |row| {
             let task: Box<str> = row.text(1)?.into();
@@ -56,6 +55,20 @@ impl UnfitTasks {
     }
 }
 
+/// Returns the query for the ready tasks that agents of the list `$1` cannot work on.
+fn ready_unfit(database: DatabaseKind) -> String {
+    let names = json_rows::texts(database, 1);
+    format!(
+        "SELECT u.agent, u.task, t.project FROM fleet_unfit u CROSS JOIN fleet_tasks t \
+         WHERE u.agent IN {names} AND t.id = u.task AND t.state = 'READY' LIMIT {ROWS_MAX}"
+    )
+}
+
+/// Deletes the rows of tasks that have ended.
+const FORGET_ENDED: &str = "DELETE FROM fleet_unfit WHERE task IN \
+     (SELECT u.task FROM fleet_unfit u CROSS JOIN fleet_tasks t \
+     WHERE t.id = u.task AND t.state IN ('COMPLETED', 'FAILED'))";
+
 /// Returns the names of the agents that cannot work on a task.
 pub(crate) fn agents_of(
     tx: &mut dyn Transaction,
@@ -67,11 +80,7 @@ pub(crate) fn agents_of(
 
 /// Records that an agent cannot work on a task.
 pub(crate) fn add(tx: &mut dyn Transaction, agent: &str, task: &str) -> Result<(), StoreError> {
-    tx.run(
-        "DELETE FROM fleet_unfit WHERE task IN (SELECT u.task FROM fleet_unfit u JOIN fleet_tasks t ON t.id = u.task \
-         WHERE t.state IN ('COMPLETED', 'FAILED'))",
-        &[],
-    )?;
+    tx.run(FORGET_ENDED, &[])?;
     let sql = "INSERT INTO fleet_unfit (agent, task) VALUES ($1, $2) ON CONFLICT (agent, task) DO NOTHING";
     tx.run(sql, &[agent.into(), task.into()])?;
     Ok(())
@@ -81,4 +90,29 @@ pub(crate) fn add(tx: &mut dyn Transaction, agent: &str, task: &str) -> Result<(
 pub(crate) fn forget(tx: &mut dyn Transaction, task: &str) -> Result<(), StoreError> {
     tx.run("DELETE FROM fleet_unfit WHERE task = $1", &[task.into()])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_database::in_memory;
+
+    /// Returns how SQLite runs a statement, one step a line.
+    fn plan(tx: &mut dyn Transaction, sql: &str, values: usize) -> String {
+        let values: Vec<_> = (0..values).map(|_| "[]".into()).collect();
+        let steps = tx.list(&format!("EXPLAIN QUERY PLAN {sql}"), &values, |row| row.text(3));
+        steps.unwrap().join("\n")
+    }
+
+    /// A round reads the tasks that are in the table, and not all that are ready.
+    #[test]
+    fn tasks_are_found_by_their_ids() {
+        in_memory(|tx| {
+            for (sql, values) in [(ready_unfit(tx.database()), 1), (FORGET_ENDED.to_owned(), 0)] {
+                let plan = plan(tx, &sql, values);
+                let step = plan.lines().find(|step| step.contains(" t USING"));
+                assert!(step.is_some_and(|step| step.ends_with("(id=?)")), "{sql}: {plan}");
+            }
+        });
+    }
 }

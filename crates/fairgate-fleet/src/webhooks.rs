@@ -25,40 +25,9 @@ pub(crate) mod retry_schedule;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use fairgate_time::UnixMicros;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use fairgate_api::fleet::WebhookEventKind;
 
 pub use delivery_queue::{WebhookDelivery, WebhookResult, WebhookTotals};
-
-/// Kind of event that a webhook can be notified of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WebhookEventKind {
-    /// A task waits for the answer of a person.
-    Question,
-    /// A task is blocked until a person restarts or skips it.
-    Blocked,
-    /// The budget of a project, or of all projects together, is used up to 80 % or 100 %.
-    Budget,
-    /// The lease of an agent ran out while it held a task.
-    AgentLost,
-}
-
-impl WebhookEventKind {
-    /// All kinds of events.
-    pub const ALL: [Self; 4] = [Self::Question, Self::Blocked, Self::Budget, Self::AgentLost];
-
-    /// Returns the name of the kind, as bodies and the configuration have it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Question => "question",
-            Self::Blocked => "blocked",
-            Self::Budget => "budget",
-            Self::AgentLost => "agent_lost",
-        }
-    }
-}
 
 /// Webhook, as the fleet sees it: its name and the events that it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,24 +62,4 @@ impl WebhookSubscriptions {
     pub(crate) fn wants(&self, kind: WebhookEventKind) -> bool {
         self.all().iter().any(|webhook| webhook.events.contains(&kind))
     }
-}
-
-/// Event that waits for its delivery to a webhook, or whose tries have all failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WebhookPendingEvent {
-    /// Id of the event, which the receiver gets with each try.
-    pub id: String,
-    /// Kind of the event.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Time of the event, in microseconds since 1970.
-    #[schema(value_type = i64)]
-    pub at: UnixMicros,
-    /// Number of tries so far.
-    pub tries: u32,
-    /// Time of the next try, in microseconds since 1970; absent if all tries have failed.
-    #[schema(value_type = Option<i64>)]
-    pub next_try_at: Option<UnixMicros>,
-    /// Failure of the last try; absent if there was none.
-    pub error: Option<String>,
 }

@@ -34,23 +34,44 @@ pub(crate) fn count_try(tx: &mut dyn Transaction, project: &str) -> Result<(), S
 /// Counts one more such try for each entry of `projects`, in which a project may appear several times. Runs two SQL
 /// statements.
 pub(crate) fn count_tries(tx: &mut dyn Transaction, projects: &[&str]) -> Result<(), StoreError> {
-    if projects.is_empty() {
+    let mut usage: BTreeMap<&str, ProjectUsage> = BTreeMap::new();
+    for project in projects {
+        usage.entry(project).or_default().tries += 1;
+    }
+    add(tx, &usage)
+}
+
+/// Tokens that a project used, and tries that were brought to an end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProjectUsage {
+    pub(crate) tokens: u64,
+    pub(crate) tries: u64,
+}
+
+/// Adds usage to the projects' usage in the window. Runs two SQL statements.
+pub(crate) fn add(
+    tx: &mut dyn Transaction,
+    usage: &BTreeMap<&str, ProjectUsage>,
+) -> Result<(), StoreError> {
+    if usage.is_empty() {
         return Ok(());
     }
-    let mut tries: BTreeMap<&str, i64> = BTreeMap::new();
-    for project in projects {
-        *tries.entry(project).or_default() += 1;
-    }
-    let rows = json_rows::value(tries.iter().map(|(project, count)| json!([project, count])));
-    let table = json_rows::table(tx.database(), 1, &["TEXT", "BIGINT"]);
+    let int = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let row = |(project, usage): (&&str, &ProjectUsage)| {
+        json!([project, int(usage.tokens), int(usage.tries)])
+    };
+    let rows = json_rows::value(usage.iter().map(row));
+    let table = json_rows::table(tx.database(), 1, &["TEXT", "BIGINT", "BIGINT"]);
     let add_to_buckets = format!(
         "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
-         SELECT p.id, p.window_bucket, 0, v.column2 FROM {table} AS v JOIN fleet_projects p ON p.id = v.column1 WHERE true \
-         ON CONFLICT (project, bucket) DO UPDATE SET completed = fleet_usage.completed + excluded.completed"
+         SELECT p.id, p.window_bucket, v.column2, v.column3 FROM {table} AS v JOIN fleet_projects p ON p.id = v.column1 \
+         WHERE true ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens, \
+         completed = fleet_usage.completed + excluded.completed"
     );
     tx.run(&add_to_buckets, std::slice::from_ref(&rows))?;
     let add_to_projects = format!(
-        "UPDATE fleet_projects SET window_completed = window_completed + v.column2 FROM {table} AS v WHERE id = v.column1"
+        "UPDATE fleet_projects SET window_tokens = window_tokens + v.column2, \
+         window_completed = window_completed + v.column3 FROM {table} AS v WHERE id = v.column1"
     );
     tx.run(&add_to_projects, &[rows])?;
     Ok(())

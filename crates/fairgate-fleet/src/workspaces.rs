@@ -1,12 +1,12 @@
 //! Workspaces, which are folders that only one task at a time may use.
 
+use fairgate_api::fleet::{NewWorkspace, WorkspaceView};
 use fairgate_store::{RowColumns, StoreError, Transaction};
 use serde_json::json;
 
 use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
-use crate::model::{NewWorkspace, WorkspaceView};
 use crate::projects;
 use crate::validate;
 

@@ -2,10 +2,17 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod book;
 mod fading_sums;
 mod token_rate;
+#[allow(
+    clippy::disallowed_types,
+    reason = "a fit needs floats; what leaves it are whole picoseconds"
+)]
+pub mod worker_time;
 
 pub use book::{RATE_FACTOR_MAX, SlotTimeBook, TENANTS_MAX};
 pub use token_rate::TokenRate;

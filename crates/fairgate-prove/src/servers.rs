@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_gateway::pools::PoolHandle;
 use fairgate_gateway::{Gateway, GatewayOptions};
+use fairgate_proxy::pools::PoolHandle;
 use fairgate_runtime::GateClosedError;
 use fairgate_sim::{AccountCounts, Sim, SimAccount, SimOptions};
 use fairgate_store::{KeyHash, KeySecret, Store, StoreOptions};

@@ -10,8 +10,9 @@ use fairgate_core::event::Submit;
 use crate::admit_error::{AdmitError, GateClosedError};
 use crate::handoff::{HandoffLeft, HandoffReceiver, handoff};
 use crate::mailbox::{TaskEnd, TaskMailbox};
-use crate::message::{AdmissionAnswer, AdmissionTicket, PoolMessage, SubmittedRequest};
+use crate::message::PoolMessage;
 use crate::permit::Permit;
+use crate::submitted_request::{AdmissionAnswer, AdmissionTicket, SubmittedRequest};
 
 /// A submitted request that waits for its answer, as a future. Dropping the future before it is ready withdraws the
 /// request. A request that is still queued is cancelled. A request that was already granted is released with 0 tokens:

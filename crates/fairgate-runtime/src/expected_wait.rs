@@ -8,7 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_core::policy::Policy;
 use fairgate_core::units::Micros;
+
+use crate::flow_totals::FlowTotals;
 
 const MINUTE_US: u64 = 60_000_000;
 const BUCKETS: usize = 12;
@@ -88,7 +91,7 @@ pub fn expected_wait(ahead: u64, grants: u64, observed: Duration) -> Option<Dura
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
 }
 
-/// Grants of a flow in the last minute.
+/// Grants of a flow in the last minute, and its totals.
 #[derive(Clone, Debug)]
 pub struct FlowGrants {
     /// Names of the flow and of the flows around it, from the root down.
@@ -97,22 +100,42 @@ pub struct FlowGrants {
     pub grants: u64,
     /// Time over which `grants` were counted, at most one minute.
     pub observed: Duration,
+    /// Tokens that the flow asked for and got since its counting began.
+    pub totals: FlowTotals,
 }
 
 /// Separator between the names of a path in a key. No name contains it.
 const SEPARATOR: char = '\0';
 
-/// Queue lengths and recent grants of the flows that have queued requests, or had grants in the last minute.
+/// Queue lengths, recent grants and totals of the flows that have requests, or had some in the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct FlowRates {
     flows: HashMap<Arc<str>, FlowRate>,
+    /// Totals of all flows together.
+    all: FlowTotals,
     swept: Micros,
 }
 
 #[derive(Debug)]
 struct FlowRate {
     waiting: u64,
+    in_flight: u64,
+    /// Time of the last request that came, was granted or ended.
+    touched: Micros,
     grants: RecentGrants,
+    totals: FlowTotals,
+}
+
+impl FlowRate {
+    fn new(at: Micros) -> Self {
+        Self {
+            waiting: 0,
+            in_flight: 0,
+            touched: at,
+            grants: RecentGrants::new(at),
+            totals: FlowTotals::new(at),
+        }
+    }
 }
 
 impl FlowRates {
@@ -128,10 +151,28 @@ impl FlowRates {
         key.into()
     }
 
-    pub(crate) fn begin_wait(&mut self, flow: &Arc<str>, at: Micros) {
+    /// Returns empty rates of a pool whose counting begins at `since`.
+    pub(crate) fn new(since: Micros) -> Self {
+        Self { all: FlowTotals::new(since), ..Self::default() }
+    }
+
+    /// Counts a request of this cost that came and was not queued.
+    pub(crate) fn ask(&mut self, flow: &Arc<str>, at: Micros, cost: u64) {
         self.sweep(at);
-        let fresh = || FlowRate { waiting: 0, grants: RecentGrants::new(at) };
-        self.flows.entry(flow.clone()).or_insert_with(fresh).waiting += 1;
+        let rate = self.flows.entry(flow.clone()).or_insert_with(|| FlowRate::new(at));
+        rate.touched = at;
+        rate.totals.ask(cost);
+        self.all.ask(cost);
+    }
+
+    /// Counts a request of this cost that came and was queued.
+    pub(crate) fn begin_wait(&mut self, flow: &Arc<str>, at: Micros, cost: u64) {
+        self.sweep(at);
+        let rate = self.flows.entry(flow.clone()).or_insert_with(|| FlowRate::new(at));
+        rate.waiting += 1;
+        rate.touched = at;
+        rate.totals.ask(cost);
+        self.all.ask(cost);
     }
 
     pub(crate) fn end_wait(&mut self, flow: &str) {
@@ -140,11 +181,49 @@ impl FlowRates {
         }
     }
 
-    pub(crate) fn grant(&mut self, flow: &str, at: Micros) {
+    /// Counts a grant at its cost.
+    pub(crate) fn grant(&mut self, flow: &str, at: Micros, cost: u64, waited: Micros) {
+        self.all.grant(cost, waited);
         if let Some(rate) = self.flows.get_mut(flow) {
             rate.waiting = rate.waiting.saturating_sub(1);
+            rate.in_flight += 1;
+            rate.touched = at;
             rate.grants.note(at);
+            rate.totals.grant(cost, waited);
         }
+    }
+
+    /// Counts the end of a granted request, which used `difference` tokens more than its grant was counted at.
+    pub(crate) fn end_flight(&mut self, flow: &str, at: Micros, difference: i64) {
+        self.all.correct(difference);
+        if let Some(rate) = self.flows.get_mut(flow) {
+            rate.in_flight = rate.in_flight.saturating_sub(1);
+            rate.touched = at;
+            rate.totals.correct(difference);
+        }
+    }
+
+    /// Counts a request in another flow, because a new policy puts it there. What it asked for and got stays where it
+    /// was counted.
+    pub(crate) fn move_request(&mut self, from: &str, to: &Arc<str>, waits: bool, at: Micros) {
+        if let Some(rate) = self.flows.get_mut(from) {
+            match waits {
+                true => rate.waiting = rate.waiting.saturating_sub(1),
+                false => rate.in_flight = rate.in_flight.saturating_sub(1),
+            }
+        }
+        let rate = self.flows.entry(to.clone()).or_insert_with(|| FlowRate::new(at));
+        match waits {
+            true => rate.waiting += 1,
+            false => rate.in_flight += 1,
+        }
+    }
+
+    /// Forgets flows without requests that a new policy does not have.
+    pub(crate) fn keep_paths_of(&mut self, policy: &Policy) {
+        self.flows.retain(|key, rate| {
+            rate.waiting > 0 || rate.in_flight > 0 || is_path(policy, key.split(SEPARATOR))
+        });
     }
 
     /// Returns the expected wait of one more request of a flow (`None` if the flow had no grants in the last minute),
@@ -156,7 +235,7 @@ impl FlowRates {
         most: Duration,
     ) -> (Option<Duration>, Duration) {
         match self.flows.get(flow) {
-            Some(FlowRate { waiting, grants }) => {
+            Some(FlowRate { waiting, grants, .. }) => {
                 let ahead = waiting.saturating_add(1);
                 (grants.expected_wait(ahead, now), grants.retry_after(ahead, now, most))
             }
@@ -166,7 +245,7 @@ impl FlowRates {
 
     /// Returns the expected wait of the last queued request of a flow.
     pub(crate) fn of_flow(&self, flow: &str, now: Micros) -> Option<Duration> {
-        let FlowRate { waiting, grants } = self.flows.get(flow)?;
+        let FlowRate { waiting, grants, .. } = self.flows.get(flow)?;
         grants.expected_wait(*waiting, now)
     }
 
@@ -176,17 +255,40 @@ impl FlowRates {
             path: key.split(SEPARATOR).map(Into::into).collect(),
             grants: rate.grants.count(now),
             observed: rate.grants.observed(now),
+            totals: rate.totals,
         };
         self.flows.iter().map(flow).collect()
     }
 
-    /// Forgets flows that have neither queued requests nor recent grants; runs at most once a minute.
+    /// Returns the totals of all flows together.
+    pub(crate) fn totals(&self) -> FlowTotals {
+        self.all
+    }
+
+    /// Forgets flows that have no requests, and had none in the last minute; runs at most once a minute.
     fn sweep(&mut self, now: Micros) {
         if now.0.saturating_sub(self.swept.0) >= MINUTE_US {
             self.swept = now;
-            self.flows.retain(|_, rate| rate.waiting > 0 || rate.grants.count(now) > 0);
+            let is_used = |rate: &FlowRate| {
+                let is_recent = now.0.saturating_sub(rate.touched.0) < MINUTE_US;
+                rate.waiting > 0 || rate.in_flight > 0 || is_recent || rate.grants.count(now) > 0
+            };
+            self.flows.retain(|_, rate| is_used(rate));
         }
     }
+}
+
+/// Returns true if these names are the way from the root of a policy to a queue.
+fn is_path<'a>(policy: &Policy, names: impl Iterator<Item = &'a str>) -> bool {
+    let mut node = Some(&**policy.root());
+    for name in names {
+        let Some(level) = node else { return false };
+        if level.flow_of(Some(name)) != name {
+            return false;
+        }
+        node = level.node_inside_of(name);
+    }
+    node.is_none()
 }
 
 #[cfg(test)]
@@ -219,10 +321,10 @@ mod tests {
         let mut rates = FlowRates::default();
         let (chat, batch) = (FlowRates::key(&["chat", "t"]), FlowRates::key(&["batch"]));
         for _ in 0..3 {
-            rates.begin_wait(&chat, Micros(0));
+            rates.begin_wait(&chat, Micros(0), 100);
         }
-        rates.begin_wait(&batch, Micros(0));
-        rates.grant(&chat, Micros(10 * S));
+        rates.begin_wait(&batch, Micros(0), 7);
+        rates.grant(&chat, Micros(10 * S), 100, Micros(10 * S));
         let (wait, retry) = rates.of_one_more(&chat, Micros(10 * S), Duration::from_secs(20));
         assert_eq!((wait, retry), (Some(Duration::from_secs(30)), Duration::from_secs(20)));
         assert_eq!(rates.of_one_more(&batch, Micros(10 * S), Duration::from_secs(20)).0, None);
@@ -231,7 +333,11 @@ mod tests {
         assert_eq!(all.len(), 2);
         let of_chat = all.iter().find(|flow| flow.path.len() == 2).unwrap();
         assert_eq!((&*of_chat.path[0], &*of_chat.path[1], of_chat.grants), ("chat", "t", 1));
-        rates.begin_wait(&chat, Micros(100 * S));
+        assert_eq!((of_chat.totals.asked, of_chat.totals.got), (300, 100));
+        rates.begin_wait(&chat, Micros(100 * S), 1);
         assert_eq!(rates.all(Micros(100 * S)).len(), 1, "batch is forgotten");
+        rates.end_flight(&chat, Micros(101 * S), -40);
+        assert_eq!(rates.all(Micros(101 * S))[0].totals.got, 60, "a refund lowers what it got");
+        assert_eq!((rates.totals().asked, rates.totals().got), (308, 60));
     }
 }

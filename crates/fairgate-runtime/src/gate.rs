@@ -19,12 +19,14 @@ use tokio::time::Instant;
 use crate::admission::{Admission, closed, refused};
 use crate::admit_error::{AdmitError, GateChangeError, GateClosedError};
 use crate::expected_wait::FlowGrants;
+use crate::flow_counts::{FlowCounts, PoolFlows};
 use crate::gate_status::{DEADLINE_MAX, DrainResult, GateStatus};
 use crate::handoff::handoff;
 use crate::mailbox::TaskMailbox;
-use crate::message::{AdmissionTicket, PoolMessage};
+use crate::message::PoolMessage;
 use crate::permit::Permit;
 use crate::pool_task::PoolTask;
+use crate::submitted_request::AdmissionTicket;
 use crate::validate;
 
 /// Handle to one pool. Cheap to clone. After the last clone is dropped, queued requests are refused, and the pool's
@@ -255,6 +257,16 @@ impl Gate {
         let _ = shared.mailbox.send(PoolMessage::Drain { until });
         let _ = shared.over.acquire().await;
         shared.outcome.get().cloned().ok_or(GateClosedError::Gone)
+    }
+
+    /// Returns the state of the pool without the requests that wait, which no look has to copy.
+    pub async fn flows(&self) -> Result<PoolFlows, GateClosedError> {
+        self.run_on_pool(PoolFlows::of).await
+    }
+
+    /// Returns the counts of all flows. This reads flows and no requests.
+    pub async fn flow_counts(&self) -> Result<FlowCounts, GateClosedError> {
+        self.run_on_pool(FlowCounts::of).await
     }
 
     /// Applies an event. The event has been applied when this returns `Ok`.

@@ -57,6 +57,8 @@ mod admission;
 mod admit_error;
 mod clock;
 mod expected_wait;
+mod flow_counts;
+mod flow_totals;
 mod gate;
 mod gate_status;
 mod handoff;
@@ -69,12 +71,16 @@ mod pool_task;
 pub mod private_files;
 mod start;
 mod state_file;
+mod submitted_request;
 mod sync;
 mod task_loop;
 mod validate;
+mod waiting_owners;
 
 pub use admit_error::{AdmitError, GateChangeError, GateClosedError};
 pub use expected_wait::{FlowGrants, RecentGrants, expected_wait};
+pub use flow_counts::{FlowCounts, PoolFlows};
+pub use flow_totals::{FlowTotals, WAIT_BOUNDS, WaitCounts};
 pub use gate::Gate;
 pub use gate_status::{
     DrainResult, GateCounts, GateStatus, JournalHealth, JournalStatus, StateHealth,
@@ -85,6 +91,7 @@ pub use pool_task::DecisionObserver;
 pub use start::{GateOptions, GateStartError, start};
 pub use state_file::{StateFileError, StateFileOptions};
 pub use validate::MAX_SUBMIT_TEXT_BYTES;
+pub use waiting_owners::RequestOwner;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

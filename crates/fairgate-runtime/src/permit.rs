@@ -8,7 +8,8 @@ use fairgate_core::decision::{Grant, GrantedPlace};
 use fairgate_core::units::Tokens;
 
 use crate::mailbox::TaskMailbox;
-use crate::message::{PermitEnd, PermitOutcome, PoolMessage, SubmittedRequest};
+use crate::message::PoolMessage;
+use crate::submitted_request::{PermitEnd, PermitOutcome, SubmittedRequest};
 
 /// A slot of the pool. It is given back exactly once: by [`settle`](Self::settle), [`fail`](Self::fail) or
 /// [`give_back`](Self::give_back). If none of them is called (a panic, an early return, a future that was dropped

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fairgate_core::decision::{Decision, DecisionSink, Grant, RejectedRequest, RejectionReason};
 use fairgate_core::event::{Event, Submit};
+use fairgate_core::fairness::NodeFairness;
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_core::{Pool, RequestHandle};
 
@@ -18,7 +19,8 @@ use crate::expected_wait::{FlowGrants, FlowRates, RecentGrants};
 use crate::gate_status::{GateCounts, GateStatus, JournalHealth, StateHealth};
 use crate::handoff::HandoffSender;
 use crate::journal_lines::JournalLines;
-use crate::message::{AdmissionAnswer, PermitEnd, PermitOutcome, PoolMessage, SubmittedRequest};
+use crate::submitted_request::{AdmissionAnswer, PermitEnd, PermitOutcome, SubmittedRequest};
+use crate::waiting_owners::{RequestOwner, WaitingOwners};
 
 /// Observer that is called with every decision and its time, in order.
 pub type DecisionObserver = Box<dyn FnMut(Micros, &Decision) + Send>;
@@ -36,6 +38,8 @@ pub(crate) struct PoolTask {
     /// Longest time that any request may be queued, if the pool sets one.
     queue_timeout: Option<Micros>,
     rates: FlowRates,
+    /// Waiting requests of owners that the policy does not name.
+    waiting_owners: WaitingOwners,
     /// Grants of the whole pool in the last minute.
     grants: RecentGrants,
     retry_after_max: Duration,
@@ -74,6 +78,10 @@ struct RequestCaller {
     submitted_at: Micros,
     /// Key of the request's flow in [`FlowRates`].
     flow: Arc<str>,
+    /// Expected cost of the request, and from the grant on the cost at which the grant was counted.
+    cost: u64,
+    /// Owner of the request in [`WaitingOwners`]; `None` if each owner is a flow.
+    owner: Option<Arc<RequestOwner>>,
     /// Longest time that the request may be queued: the shorter of its own timeout and the pool's; `None` if neither is
     /// set.
     may_wait: Option<Micros>,
@@ -89,7 +97,8 @@ impl PoolTask {
         retry_after_max: Duration,
     ) -> Self {
         Self {
-            rates: FlowRates::default(),
+            rates: FlowRates::new(pool.now()),
+            waiting_owners: WaitingOwners::default(),
             grants: RecentGrants::new(pool.now()),
             retry_after_max,
             pool,
@@ -137,10 +146,21 @@ impl PoolTask {
             path: Vec::new(),
             grants: self.grants.count(now),
             observed: self.grants.observed(now),
+            totals: self.rates.totals(),
         };
         let mut all = self.rates.all(now);
         all.push(pool);
         all
+    }
+
+    /// Returns the fairness of all flows.
+    pub(crate) fn fairness(&self) -> Vec<NodeFairness> {
+        self.pool.fairness()
+    }
+
+    /// Returns the waiting requests of owners that the policy does not name.
+    pub(crate) fn waiting_owners(&self) -> Vec<(Arc<RequestOwner>, u64)> {
+        self.waiting_owners.all()
     }
 
     /// Returns the expected wait of the last queued request in this request's flow.
@@ -151,29 +171,50 @@ impl PoolTask {
         self.rates.of_flow(&owner.flow, now)
     }
 
-    /// Handles one message. A [`PoolMessage::Drain`] only begins the drain here; the task's loop decides when the drain
-    /// is over.
-    pub(crate) fn handle(&mut self, at: Micros, message: PoolMessage) {
-        match message {
-            PoolMessage::Submit { name, submit, giver } => self.submit(at, name, submit, giver),
-            PoolMessage::Abandoned(name) => self.leave(at, &name),
-            PoolMessage::Ended { name, end } => self.end(at, &name, end),
-            PoolMessage::FirstToken(name) => {
-                if self.find(&name).is_some() {
-                    self.apply(at, Event::FirstToken { id: name.id });
-                }
-            }
-            PoolMessage::Run(work) => work(self, at),
-            PoolMessage::Saved(saved) => self.note_saved(saved),
-            PoolMessage::Drain { .. } => self.begin_drain(at),
+    /// Applies an event and delivers the decisions to the callers that they concern.
+    pub(crate) fn apply(&mut self, at: Micros, event: Event) {
+        let has_new_policy = matches!(event, Event::Policy(_));
+        self.step(at, event);
+        if has_new_policy {
+            self.find_owners_again();
+        }
+        while let Some(id) = self.unclaimed.pop() {
+            self.step(at, released(id, Some(Tokens(0)), Some(Tokens(0))));
         }
     }
 
-    /// Applies an event and delivers the decisions to the callers that they concern.
-    pub(crate) fn apply(&mut self, at: Micros, event: Event) {
-        self.step(at, event);
-        while let Some(id) = self.unclaimed.pop() {
-            self.step(at, released(id, Some(Tokens(0)), Some(Tokens(0))));
+    /// Finds the flows and the owners of all requests under a new policy. This reads every request once, as the new
+    /// policy does.
+    fn find_owners_again(&mut self) {
+        self.waiting_owners.clear();
+        let snapshot = self.pool.snapshot();
+        for request in &snapshot.requests {
+            let handle = usize::try_from(request.handle).unwrap_or(usize::MAX);
+            let Some(Some(caller)) = self.owners.get_mut(handle) else { continue };
+            let waits = caller.sender.is_some();
+            let path = snapshot.policy.path_of(|by| request.attributes.get(by));
+            let path: Vec<&str> = path.map(|(_, flow)| flow).collect();
+            let flow = FlowRates::key(&path);
+            if flow != caller.flow {
+                self.rates.move_request(&caller.flow, &flow, waits, self.pool.now());
+                caller.flow = flow;
+            }
+            caller.owner = None;
+            if waits {
+                caller.owner = RequestOwner::of(&snapshot.policy, &request.attributes);
+            }
+            if let Some(owner) = &caller.owner {
+                self.waiting_owners.begin(owner);
+            }
+        }
+        self.rates.keep_paths_of(&snapshot.policy);
+    }
+
+    /// Counts a request out of the waiting ones that was not granted.
+    fn end_wait(&mut self, caller: &RequestCaller) {
+        self.rates.end_wait(&caller.flow);
+        if let Some(owner) = &caller.owner {
+            self.waiting_owners.end(owner);
         }
     }
 
@@ -203,7 +244,7 @@ impl PoolTask {
         waiting.sort_unstable_by_key(|owner| std::cmp::Reverse(owner.name.ticket.0));
         let ids: Vec<Arc<str>> = waiting.iter().map(|owner| owner.name.id.clone()).collect();
         for owner in &waiting {
-            self.rates.end_wait(&owner.flow);
+            self.end_wait(owner);
         }
         for giver in waiting.into_iter().filter_map(|owner| owner.sender) {
             self.counts.drained += 1;
@@ -214,7 +255,7 @@ impl PoolTask {
         }
     }
 
-    fn submit(
+    pub(crate) fn submit(
         &mut self,
         at: Micros,
         name: SubmittedRequest,
@@ -234,27 +275,33 @@ impl PoolTask {
         let named = |by| submit.attributes.get(by);
         let path: Vec<&str> = self.pool.policy().path_of(named).map(|(_, flow)| flow).collect();
         let flow = FlowRates::key(&path);
+        let cost = submit.cost.or(submit.input).map_or(1, |cost| cost.0);
+        let owner = RequestOwner::of(self.pool.policy(), &submit.attributes);
+        let sender = Some(giver);
         self.newcomer =
-            Some(RequestCaller { name, submitted_at: at, flow, may_wait, sender: Some(giver) });
+            Some(RequestCaller { name, submitted_at: at, flow, cost, owner, may_wait, sender });
         self.apply(at, Event::Submit(submit));
     }
 
-    fn leave(&mut self, at: Micros, name: &SubmittedRequest) {
+    pub(crate) fn leave(&mut self, at: Micros, name: &SubmittedRequest) {
         let Some(owner) = self.find(name).and_then(|handle| self.take_owner(handle)) else {
             return;
         };
-        let id = owner.name.id;
         self.counts.abandoned += 1;
+        let id = owner.name.id.clone();
         match owner.sender {
             Some(_) => {
-                self.rates.end_wait(&owner.flow);
+                self.end_wait(&owner);
                 self.apply(at, Event::Cancel { id });
             }
-            None => self.apply(at, released(id, Some(Tokens(0)), Some(Tokens(0)))),
+            None => {
+                self.rates.end_flight(&owner.flow, at, owner.correction(Some(Tokens(0))));
+                self.apply(at, released(id, Some(Tokens(0)), Some(Tokens(0))));
+            }
         }
     }
 
-    fn end(&mut self, at: Micros, name: &SubmittedRequest, end: PermitEnd) {
+    pub(crate) fn end(&mut self, at: Micros, name: &SubmittedRequest, end: PermitEnd) {
         let Some(owner) = self.find(name).and_then(|handle| self.take_owner(handle)) else {
             return;
         };
@@ -264,6 +311,7 @@ impl PoolTask {
             PermitOutcome::GivenBack => self.counts.given_back += 1,
             PermitOutcome::Dropped => self.counts.dropped += 1,
         }
+        self.rates.end_flight(&owner.flow, at, owner.correction(end.tokens));
         let id = owner.name.id;
         match (end.tokens, end.quota) {
             (None, None) => self.apply(at, Event::Cancel { id }),
@@ -273,7 +321,7 @@ impl PoolTask {
 
     /// Returns the handle of the request, if its id still belongs to the same admission and not to a later request with
     /// that id.
-    fn find(&self, name: &SubmittedRequest) -> Option<RequestHandle> {
+    pub(crate) fn find(&self, name: &SubmittedRequest) -> Option<RequestHandle> {
         let handle = name.request.or_else(|| self.pool.find(&name.id))?;
         let owner = self.owners.get(handle.index())?.as_ref()?;
         (owner.name.ticket == name.ticket).then_some(handle)
@@ -301,7 +349,10 @@ impl PoolTask {
             match output {
                 PoolOutput::Accepted(handle) => {
                     if let Some(owner) = self.newcomer.take() {
-                        self.rates.begin_wait(&owner.flow, at);
+                        self.rates.begin_wait(&owner.flow, at, owner.cost);
+                        if let Some(owner) = &owner.owner {
+                            self.waiting_owners.begin(owner);
+                        }
                         self.put_owner(handle, owner);
                     }
                 }
@@ -324,7 +375,7 @@ impl PoolTask {
                 self.counts.expired += 1;
                 let Some(owner) = self.take_owner(request) else { return };
                 let waited = Duration::from_micros(at.0 - owner.submitted_at.0);
-                self.rates.end_wait(&owner.flow);
+                self.end_wait(&owner);
                 let (expected_wait, retry_after) =
                     self.rates.of_one_more(&owner.flow, at, self.retry_after_max);
                 let limit = Duration::from_micros(owner.may_wait.unwrap_or_default().0);
@@ -347,11 +398,17 @@ impl PoolTask {
             return;
         };
         let Some(giver) = owner.sender.take() else { return };
-        self.rates.grant(&owner.flow, at);
+        owner.cost = grant.cost.0;
+        self.rates.grant(&owner.flow, at, grant.cost.0, grant.waited);
+        if let Some(owner) = &owner.owner {
+            self.waiting_owners.end(owner);
+        }
         if let Err(answer) = giver.send(Ok(grant)) {
             self.counts.abandoned += 1;
             if let Ok(grant) = answer {
-                self.take_owner(handle);
+                if let Some(owner) = self.take_owner(handle) {
+                    self.rates.end_flight(&owner.flow, at, owner.correction(Some(Tokens(0))));
+                }
                 self.unclaimed.push(grant.id);
             }
         }
@@ -366,8 +423,9 @@ impl PoolTask {
             None => self.newcomer.take(),
         };
         let Some(owner) = owner else { return };
-        if request.is_some() {
-            self.rates.end_wait(&owner.flow);
+        match request {
+            Some(_) => self.end_wait(&owner),
+            None => self.rates.ask(&owner.flow, at, owner.cost),
         }
         let (expected_wait, retry_after) = match reason {
             // Coming back would not help.
@@ -386,6 +444,13 @@ fn released(id: Arc<str>, tokens: Option<Tokens>, quota: Option<Tokens>) -> Even
 }
 
 impl RequestCaller {
+    /// Returns the tokens that the request used beyond the cost at which its grant was counted. A request whose usage
+    /// is unknown is charged its cost.
+    fn correction(&self, used: Option<Tokens>) -> i64 {
+        let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        used.map_or(0, |used| signed(used.0).saturating_sub(signed(self.cost)))
+    }
+
     fn answer(self, answer: AdmissionAnswer) {
         if let Some(giver) = self.sender {
             let _ = giver.send(answer);

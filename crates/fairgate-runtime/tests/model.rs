@@ -11,6 +11,8 @@ mod admission;
 mod admit_error;
 #[path = "../src/expected_wait.rs"]
 mod expected_wait;
+#[path = "../src/flow_totals.rs"]
+mod flow_totals;
 #[path = "../src/gate_status.rs"]
 mod gate_status;
 #[path = "../src/handoff.rs"]
@@ -25,6 +27,10 @@ mod message;
 mod permit;
 #[path = "../src/pool_task.rs"]
 mod pool_task;
+#[path = "../src/submitted_request.rs"]
+mod submitted_request;
+#[path = "../src/waiting_owners.rs"]
+mod waiting_owners;
 
 mod sync {
     //! The lock whose every order is tried.
@@ -56,8 +62,9 @@ use shuttle::thread::{self, JoinHandle};
 use admission::Admission;
 use admit_error::AdmitError;
 use mailbox::{TaskEnd, TaskMailbox};
-use message::{AdmissionTicket, PoolMessage};
+use message::PoolMessage;
 use pool_task::PoolTask;
+use submitted_request::{AdmissionTicket, SubmittedRequest};
 
 type Letters = Arc<TaskMailbox<PoolMessage>>;
 type Caller = Box<dyn FnOnce(&Letters) + Send>;
@@ -319,7 +326,7 @@ fn a_task_that_dies_leaves_nobody_waiting() {
                 said.store(true, Ordering::Relaxed);
             });
             // The pool_task goes with the task: whoever waits for it learns that.
-            let _ = letters.send(PoolMessage::FirstToken(message::SubmittedRequest {
+            let _ = letters.send(PoolMessage::FirstToken(SubmittedRequest {
                 id: "nobody".into(),
                 ticket: AdmissionTicket(9),
                 request: None,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::bucket::{BucketLevel, RateBucket};
-use crate::limit_headers::{LimitHeaderFault, LimitHeaders};
+use crate::limit_statement::{LimitHeaderFault, LimitHeaders};
 use crate::sliding_window::SlidingWindow;
 
 /// Greatest number of keys with buckets of their own. All further keys share one pair of buckets.

@@ -243,7 +243,7 @@ impl SimUsage {
 mod tests {
     use super::*;
     use crate::options::OutputLength;
-    use crate::request::SimRoute;
+    use crate::route::SimRoute;
 
     fn answer(body: &Value, fault: Option<SimFault>) -> SimAnswer {
         let options =

@@ -12,7 +12,8 @@ use crate::fault::{InjectedFaults, SimFault};
 use crate::options::SimOptions;
 use crate::prefix_cache::PrefixCache;
 use crate::prompt::CACHE_BLOCK_TOKENS;
-use crate::request::{SimRequest, SimRoute};
+use crate::request::SimRequest;
+use crate::route::SimRoute;
 use crate::stats::{SimStats, StatsRecorder};
 
 #[derive(Debug)]

@@ -13,7 +13,8 @@ use crate::answer::{InputTokens, SimAnswer};
 use crate::backend::BackendState;
 use crate::error_response::SimErrorResponse;
 use crate::fault::SimFault;
-use crate::request::{SimRequest, SimRoute};
+use crate::request::SimRequest;
+use crate::route::SimRoute;
 use crate::stats::{RequestRecord, SimOutcome, SimRequestStage};
 
 /// State of one request. A request that is dropped before [`SimInFlight::end`] counts as abandoned, because the client

@@ -21,7 +21,8 @@ use crate::in_flight::SimInFlight;
 use crate::limit_headers;
 use crate::options::SimOptions;
 use crate::prompt::SteeringOptions;
-use crate::request::{SimRequest, SimRoute};
+use crate::request::SimRequest;
+use crate::route::SimRoute;
 use crate::stats::SimOutcome;
 use crate::wire;
 

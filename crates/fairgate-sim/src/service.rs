@@ -13,8 +13,8 @@ use crate::connection::ConnectionControl;
 use crate::error_response::{ApiDialect, SimErrorResponse, json_response};
 use crate::fault::InjectedFaults;
 use crate::options::SimMode;
-use crate::request::SimRoute;
 use crate::respond::{check_key, read_body, respond};
+use crate::route::SimRoute;
 use crate::{metrics, trivial, wire};
 
 const STEERING_BYTES_MAX: usize = 1024;

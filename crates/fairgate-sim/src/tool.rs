@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::error_response::SimErrorResponse;
-use crate::request::SimRoute;
+use crate::route::SimRoute;
 
 const CALL_WORD: &str = "call_tool";
 /// Number of characters of a tool call's arguments that make one token.

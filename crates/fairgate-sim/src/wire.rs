@@ -11,7 +11,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::answer::SimAnswer;
-use crate::request::{SimRequest, SimRoute};
+use crate::request::SimRequest;
+use crate::route::SimRoute;
 
 pub(crate) use embeddings::embeddings;
 

@@ -126,8 +126,8 @@ impl DirectoryChange {
                 let after = Key { revoked_at, ..before.clone() };
                 Ok(writer.key("key.revoke", Some(before), after, None))
             }
-            Self::Note { action, subject, after } => {
-                let statements = vec![writer.audit(action, &subject, None, Some(after))];
+            Self::Note { action, subject, before, after } => {
+                let statements = vec![writer.audit(action, &subject, before, Some(after))];
                 Ok(DirectoryEdit { statements, changed: unchanged() })
             }
         }

@@ -215,6 +215,8 @@ pub enum DirectoryChange {
         action: &'static str,
         /// Name of the affected object: 1 to 128 bytes, no control characters.
         subject: String,
+        /// State before the action, without secrets; `None` if the action changes no state.
+        before: Option<serde_json::Value>,
         /// State after the action, without secrets.
         after: serde_json::Value,
     },

@@ -266,7 +266,16 @@ pub struct ResolvedReservations {
 
 /// Column by which usage is grouped. The API, the command line and the SQL all take the columns from here.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -293,11 +302,26 @@ impl UsageGrouping {
     pub const NAMES: &[&str] = Self::VARIANTS;
 }
 
+/// Charged tokens of a row that a sum adds up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChargeColumn {
+    /// Tokens that the scheduler charged.
+    #[default]
+    Real,
+    /// Tokens that the scheduler would have charged if no part of the prompt had been cached. Tenants see these, because
+    /// the real ones depend on what others have sent.
+    Uncached,
+}
+
 /// Selects the ledger rows to sum up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageQuery {
     /// Column by which the rows are grouped.
     pub by: UsageGrouping,
+    /// Second column by which the rows are grouped; `None` for one column only.
+    pub split: Option<UsageGrouping>,
+    /// Charged tokens that are summed up.
+    pub charge: ChargeColumn,
     /// Restricts the rows to requests that arrived at this time or later.
     pub since: UnixMicros,
     /// Restricts the rows to requests that arrived before this time; no restriction if absent.
@@ -308,11 +332,26 @@ pub struct UsageQuery {
     pub model: Option<String>,
 }
 
-/// Usage of all rows that have the same value of the grouping column.
+/// Sums of ledger rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageSums {
+    /// The sums, at most 10 000.
+    pub rows: Vec<UsageRow>,
+    /// Number of further sums that are not in `rows`: those with the least charged tokens, or the latest ones if the
+    /// rows are grouped by day or hour.
+    pub omitted: u64,
+    /// Charged tokens of all ledger rows that the query selects, also of those whose sums are omitted.
+    pub charged: u64,
+}
+
+/// Usage of all rows that have the same values of the grouping columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRow {
     /// Value of the grouping column, such as the tenant's name; `-` if the column is empty.
     pub name: String,
+    /// Value of the second grouping column; `None` if the query has only one.
+    #[serde(default)]
+    pub split: Option<String>,
     /// Number of requests, which is the number of rows with `last`.
     pub requests: u64,
     /// Number of requests that did not complete.
@@ -331,6 +370,14 @@ pub struct UsageRow {
     pub money: MicroUnits,
     /// Mean queue wait of the last attempts of the requests, in microseconds.
     pub waited_us_mean: u64,
+    /// Queue wait that half of the last attempts did not exceed, in microseconds, by nearest rank; `None` if there is
+    /// no last attempt.
+    #[serde(default)]
+    pub waited_us_p50: Option<u64>,
+    /// Queue wait that 95 % of the last attempts did not exceed, in microseconds, by nearest rank; `None` if there is no
+    /// last attempt.
+    #[serde(default)]
+    pub waited_us_p95: Option<u64>,
     /// Longest queue wait of an attempt, in microseconds.
     pub waited_us_max: u64,
     /// Mean time to the first token, over the rows that have one, in microseconds; `None` if no row has one.
@@ -380,6 +427,20 @@ pub struct AuditEntry {
 pub struct AuditQuery {
     /// Restricts the entries to those whose id is below this number.
     pub before: Option<i64>,
+    /// Restricts the entries to those with this id.
+    pub id: Option<i64>,
+    /// Restricts the entries to this actor, such as `admin:oncall`. A name without `:` also selects the actors that
+    /// begin with it and a colon, so `admin` selects `admin:oncall` too.
+    pub actor: Option<String>,
+    /// Restricts the entries to this action, such as `tenant.patch`. A name without `.` selects the actions that begin
+    /// with it and a dot, so `tenant` selects `tenant.patch` too.
+    pub action: Option<String>,
+    /// Restricts the entries to this object.
+    pub subject: Option<String>,
+    /// Restricts the entries to this time or later.
+    pub since: Option<UnixMicros>,
+    /// Restricts the entries to those before this time.
+    pub until: Option<UnixMicros>,
     /// Largest number of entries to return; 0 and values above 1 000 mean 1 000.
     pub limit: u32,
 }

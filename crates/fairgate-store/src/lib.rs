@@ -2,6 +2,7 @@
 //! that applied, and the audit trail of every change. The database is SQLite by default, or PostgreSQL if the URL says
 //! so. One test suite runs on both.
 
+mod attempt_search;
 mod budget;
 mod calendar;
 mod change;
@@ -11,6 +12,7 @@ mod directory;
 mod error;
 mod installation_secret;
 mod key_rights;
+mod key_uses;
 mod ledger;
 mod log_throttle;
 mod migrations;
@@ -21,6 +23,7 @@ mod reservation;
 mod response_ids;
 mod rows;
 mod secret;
+mod sessions;
 mod spool;
 mod sql;
 mod sqlite;
@@ -30,6 +33,9 @@ mod stored_words;
 mod sums;
 mod transaction;
 
+pub use attempt_search::{
+    AttemptCursor, AttemptFilter, AttemptPage, AttemptSearch, SearchBound, SearchStop,
+};
 pub use budget::{
     Budget, BudgetBalance, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
@@ -50,8 +56,9 @@ pub use key_rights::{
     DEADLINE_MS_MAX, KeyRights, PRIORITY_MAX, PRIORITY_MIN, RightsPatch, WEIGHT_MILLI_MAX,
 };
 pub use ledger::{
-    AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, HostedMaximum, LedgerQuery, PriceVersion,
-    Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow, UsageSource,
+    AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, ChargeColumn, HostedMaximum, LedgerQuery,
+    PriceVersion, Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow,
+    UsageSource, UsageSums,
 };
 pub use log_throttle::LogThrottle;
 pub use private_files::private_folder;

@@ -110,6 +110,21 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/19.sqlite.sql"),
         postgres: include_str!("migrations/19.postgres.sql"),
     },
+    Migration {
+        version: 20,
+        sqlite: include_str!("migrations/20.sqlite.sql"),
+        postgres: include_str!("migrations/20.postgres.sql"),
+    },
+    Migration {
+        version: 21,
+        sqlite: include_str!("migrations/21.sqlite.sql"),
+        postgres: include_str!("migrations/21.postgres.sql"),
+    },
+    Migration {
+        version: 22,
+        sqlite: include_str!("migrations/22.sqlite.sql"),
+        postgres: include_str!("migrations/22.postgres.sql"),
+    },
 ];
 
 /// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older

@@ -1,6 +1,6 @@
-//! The store on PostgreSQL, which several gateways may share. One async task writes rows, one reserves, one sends
-//! heartbeats, and a few connections serve everything else. Rows are acknowledged with a line in this process's own
-//! [`Spool`], even if the server is away.
+//! The store on PostgreSQL, which several gateways may share. One async task writes rows, one reserves, one runs
+//! transactions of callers, one sends heartbeats, and a few connections serve everything else. Rows are acknowledged
+//! with a line in this process's own [`Spool`], even if the server is away.
 
 mod address;
 mod claims;
@@ -35,7 +35,7 @@ use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::ledger::{
     AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation,
-    ResolvedReservations, UsageQuery, UsageRow,
+    ResolvedReservations, UsageQuery, UsageSums,
 };
 use crate::log_throttle::LogThrottle;
 use crate::pending_permits::PendingPermits;
@@ -51,6 +51,7 @@ use error::PostgresError;
 use lease::InstanceLease;
 use liveness::ServerLiveness;
 use reserver::PostgresReserver;
+use transactions::PostgresTransactor;
 use writer::{PostgresWriter, Reply};
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -79,6 +80,7 @@ pub(crate) struct PostgresStore {
     liveness: ServerLiveness,
     log_throttle: LogThrottle<&'static str>,
     budgets: mpsc::Sender<reserver::ReserverCommand>,
+    transactor: mpsc::Sender<Box<dyn TransactionJob>>,
     lease: mpsc::Sender<Reply<()>>,
     connections: [Mutex<PostgresConnection>; CONNECTIONS],
     next_connection: AtomicUsize,
@@ -170,9 +172,11 @@ impl PostgresStore {
 
         let (writer, commands) = mpsc::unbounded_channel();
         let (budgets, reservations) = mpsc::channel(options.pending_max.max(1));
+        let (transactor, jobs) = mpsc::channel(options.pending_max.max(1));
         let (lease_end, end) = mpsc::channel(1);
         tokio::spawn(rows.run(commands));
         tokio::spawn(PostgresReserver::new(link(), instance).run(reservations));
+        tokio::spawn(PostgresTransactor::new(link()).run(jobs));
         tokio::spawn(lease.run(end));
         let desks = std::array::from_fn(|_| Mutex::new(link()));
         let store = Self {
@@ -183,6 +187,7 @@ impl PostgresStore {
             liveness: pulse,
             log_throttle: LogThrottle::default(),
             budgets,
+            transactor,
             lease: lease_end,
             connections: desks,
             next_connection: AtomicUsize::new(0),
@@ -326,7 +331,7 @@ impl PostgresStore {
         in_time.map_err(late)?.map_err(|_| StoreError::Closed)?
     }
 
-    pub(crate) async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>> {
+    pub(crate) async fn usage(&self, query: UsageQuery) -> Result<UsageSums> {
         self.flush().await?;
         read!(self, SUM_TIMEOUT, session => queries::usage(session, &query))
     }
@@ -345,19 +350,26 @@ impl PostgresStore {
         read!(self, session => queries::prune_some(session, before))
     }
 
-    /// Runs a transaction of a caller. The transaction is not retried if the connection breaks, because it is then not
-    /// known whether it was committed.
+    /// Hands over a transaction of a caller. The transaction is not retried if the connection breaks, because it is then
+    /// not known whether it was committed.
     pub(crate) async fn transact(&self, job: Box<dyn TransactionJob>) -> Result<()> {
-        let transacted = async {
+        let handed = async {
             // The usage of calls must be in the database before the end of a task reads it.
             self.flush_few().await?;
-            let mut link = self.connection().await?;
-            let session = link.take_session().await?;
-            let (session, outcome) = transactions::transact(session, job).await?;
-            link.return_session(session, &outcome).await;
-            Ok(outcome?)
+            if self.closed.load(Ordering::Acquire) {
+                return Err(StoreError::Closed);
+            }
+            self.transactor.send(job).await.map_err(|_| StoreError::Closed)
         };
-        self.liveness.wait_unless_silent_for(TRANSACT_PATIENCE, transacted).await
+        self.wait_for_transaction(handed).await
+    }
+
+    /// Waits for a part of a caller's transaction, as long as the server answers.
+    pub(crate) async fn wait_for_transaction<T>(
+        &self,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.liveness.wait_unless_silent_for(TRANSACT_PATIENCE, work).await
     }
 
     pub(crate) async fn inspect(&self, job: Box<dyn TransactionJob>) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::key_rights::KeyRights;
 use crate::ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, HostedMaximum, PriceVersion, Reservation,
-    UsageGrouping, UsageRow, UsageSource,
+    UsageGrouping, UsageQuery, UsageRow, UsageSource, UsageSums,
 };
 use crate::secret::KeyHash;
 use crate::stored_words::StoredWord;
@@ -252,7 +252,7 @@ pub(crate) fn price(row: &impl RowColumns) -> Result<PriceVersion> {
     Ok(PriceVersion { price, first_seen: row.moment(9)? })
 }
 
-pub(crate) fn attempt(row: &impl RowColumns) -> Result<AttemptRow> {
+pub(crate) fn attempt(row: &(impl RowColumns + ?Sized)) -> Result<AttemptRow> {
     let small = |column: usize| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
     Ok(AttemptRow {
         request: row.text(0)?,
@@ -298,36 +298,52 @@ pub(crate) fn attempt(row: &impl RowColumns) -> Result<AttemptRow> {
 
 /// Reads the task and claim of a ledger row or reservation, starting at column `first`; `None` if it was not made for a
 /// task.
-fn claim(row: &impl RowColumns, first: usize) -> Result<Option<TaskClaim>> {
+fn claim(row: &(impl RowColumns + ?Sized), first: usize) -> Result<Option<TaskClaim>> {
     let project = row.text_or_null(first)?;
     let (task, epoch) = (row.text_or_null(first + 1)?, row.count_or_null(first + 2)?);
     let claim = |((project, task), epoch)| TaskClaim { project, task, epoch };
     Ok(project.zip(task).zip(epoch).map(claim))
 }
 
-pub(crate) fn usage(row: &impl RowColumns, by: UsageGrouping) -> Result<UsageRow> {
-    let name = row.text(0)?;
-    let number = || name.parse::<i64>().unwrap_or(0);
-    let requests = row.count(1)?;
-    let mean = |sum: u64, of: u64| sum.checked_div(of);
-    Ok(UsageRow {
-        requests,
-        failed: row.count(2)?,
-        input_tokens: row.count(3)?,
-        cached_tokens: row.count(4)?,
-        output_tokens: row.count(5)?,
-        charged: row.count(6)?,
-        waited_us_mean: mean(row.count(7)?, requests).unwrap_or(0),
-        waited_us_max: row.count(8)?,
-        first_token_us_mean: mean(row.count(9)?, row.count(10)?),
-        provider_tokens: row.count(11)?,
-        money: row.money(12)?,
-        name: match by {
+/// Reads the sums of one group. Returns them with the charged tokens of all groups, and the number of groups.
+pub(crate) fn usage(row: &impl RowColumns, query: &UsageQuery) -> Result<(UsageRow, u64, u64)> {
+    let named = |name: String, by: UsageGrouping| {
+        let number = || name.parse::<i64>().unwrap_or(0);
+        match by {
             UsageGrouping::Day => UtcDay(number()).name(),
             UsageGrouping::Hour => hour_name(number()),
             _ => name,
-        },
-    })
+        }
+    };
+    let split = row.text(1)?;
+    let requests = row.count(2)?;
+    let mean = |sum: u64, of: u64| sum.checked_div(of);
+    let sums = UsageRow {
+        name: named(row.text(0)?, query.by),
+        split: query.split.map(|by| named(split, by)),
+        requests,
+        failed: row.count(3)?,
+        input_tokens: row.count(4)?,
+        cached_tokens: row.count(5)?,
+        output_tokens: row.count(6)?,
+        charged: row.count(7)?,
+        waited_us_mean: mean(row.count(8)?, requests).unwrap_or(0),
+        waited_us_max: row.count(9)?,
+        first_token_us_mean: mean(row.count(10)?, row.count(11)?),
+        provider_tokens: row.count(12)?,
+        money: row.money(13)?,
+        waited_us_p50: row.count_or_null(14)?,
+        waited_us_p95: row.count_or_null(15)?,
+    };
+    Ok((sums, row.count(16)?, row.count(17)?))
+}
+
+/// Assembles the report of a usage query from its rows.
+pub(crate) fn usage_report(rows: Vec<(UsageRow, u64, u64)>) -> UsageSums {
+    let (charged, groups) = rows.first().map_or((0, 0), |(_, charged, groups)| (*charged, *groups));
+    let rows: Vec<UsageRow> = rows.into_iter().map(|(row, ..)| row).collect();
+    let shown = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+    UsageSums { rows, omitted: groups.saturating_sub(shown), charged }
 }
 
 pub(crate) fn audit(row: &impl RowColumns) -> Result<AuditEntry> {

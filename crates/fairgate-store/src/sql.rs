@@ -4,14 +4,14 @@
 //! numbers them in the order of their appearance.
 
 mod sums;
+mod usage;
 
 use fairgate_money::Price;
-use fairgate_time::{DAY_US, UnixMicros};
+use fairgate_time::UnixMicros;
 
 use crate::budget::{Budget, BudgetScope, HOSTED_OWNER};
-use crate::calendar::HOUR_US;
 use crate::directory::{DirectoryLimits, Group, Key, Tenant};
-use crate::ledger::{AuditQuery, LedgerQuery, UsageGrouping, UsageQuery};
+use crate::ledger::{AuditQuery, LedgerQuery};
 use crate::stored_words::StoredWord;
 
 pub(crate) use sums::{
@@ -19,6 +19,8 @@ pub(crate) use sums::{
     MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns, reservation_columns,
     sum_columns,
 };
+
+pub(crate) use usage::usage;
 
 /// Value for a placeholder of an SQL statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,17 +83,23 @@ impl SqlStatement {
 
     /// Adds a condition to the statement if `value` is set. The first condition follows `WHERE`, the others follow
     /// `AND`.
-    fn filter(&mut self, condition: &str, value: Option<SqlValue>) {
+    pub(crate) fn filter(&mut self, condition: &str, value: Option<SqlValue>) {
         if let Some(value) = value {
             let word = if self.values.is_empty() { "WHERE" } else { "AND" };
-            self.values.push(value);
-            self.sql.push_str(&format!(" {word} {condition} ${}", self.values.len()));
+            let place = self.value(value);
+            self.sql.push_str(&format!(" {word} {condition} {place}"));
         }
     }
 
-    fn limit(&mut self, rows: i64) {
-        self.values.push(SqlValue::Int(rows));
-        self.sql.push_str(&format!(" LIMIT ${}", self.values.len()));
+    pub(crate) fn limit(&mut self, rows: i64) {
+        let place = self.value(SqlValue::Int(rows));
+        self.sql.push_str(&format!(" LIMIT {place}"));
+    }
+
+    /// Adds a value and returns its placeholder, which the caller writes into the statement.
+    pub(crate) fn value(&mut self, value: SqlValue) -> String {
+        self.values.push(value);
+        format!("${}", self.values.len())
     }
 }
 
@@ -206,6 +214,9 @@ pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<SqlStatement> {
     let mut statements = vec![drop_budgets(BudgetScope::Tenant, name)];
     statements.extend(keys.iter().map(|key| drop_budgets(BudgetScope::Key, key)));
     let name = || vec![SqlValue::Text(name.to_owned())];
+    let uses =
+        "DELETE FROM key_uses WHERE key_id IN (SELECT id FROM tenant_keys WHERE tenant = $1)";
+    statements.push(SqlStatement::new(uses, name()));
     statements.push(SqlStatement::new("DELETE FROM tenant_keys WHERE tenant = $1", name()));
     statements.push(SqlStatement::new("DELETE FROM tenants WHERE name = $1", name()));
     statements
@@ -310,15 +321,39 @@ pub(crate) fn audit(query: &AuditQuery) -> SqlStatement {
         Vec::new(),
     );
     statement.filter("id <", query.before.map(SqlValue::Int));
+    statement.filter("id =", query.id.map(SqlValue::Int));
+    statement.filter("at >=", query.since.map(|at| SqlValue::Int(at.0)));
+    statement.filter("at <", query.until.map(|at| SqlValue::Int(at.0)));
+    statement.filter("subject =", query.subject.clone().map(SqlValue::Text));
+    filter_family(&mut statement, "actor", query.actor.as_deref(), ':');
+    filter_family(&mut statement, "action", query.action.as_deref(), '.');
     statement.sql.push_str(" ORDER BY id DESC");
     statement.limit(list_limit(query.limit));
     statement
 }
 
+/// Adds a condition that the column equals `name` or, if `name` has no separator, begins with it and a separator.
+fn filter_family(statement: &mut SqlStatement, column: &str, name: Option<&str>, separator: char) {
+    let Some(name) = name else { return };
+    if name.contains(separator) {
+        return statement.filter(&format!("{column} ="), Some(name.into()));
+    }
+    // As a range of texts, because a name may have characters that mean something in a pattern.
+    let first = format!("{name}{separator}");
+    let after = char::from_u32(u32::from(separator) + 1).unwrap_or(separator);
+    let word = if statement.values.is_empty() { "WHERE" } else { "AND" };
+    let exact = statement.value(name.into());
+    let low = statement.value(first.into());
+    let high = statement.value(format!("{name}{after}").into());
+    statement.sql.push_str(&format!(
+        " {word} ({column} = {exact} OR ({column} >= {low} AND {column} < {high}))"
+    ));
+}
+
 /// Largest number of rows or audit entries in a list.
 const LIST_MAX: u32 = 1_000;
 
-fn list_limit(asked: u32) -> i64 {
+pub(crate) fn list_limit(asked: u32) -> i64 {
     i64::from(if asked == 0 { LIST_MAX } else { asked.min(LIST_MAX) })
 }
 
@@ -355,57 +390,6 @@ pub(crate) fn attempts(query: &LedgerQuery) -> SqlStatement {
     statement.filter("started_at <", query.until.map(|at| SqlValue::Int(at.0)));
     statement.sql.push_str(" ORDER BY started_at DESC, request DESC, attempt DESC");
     statement.limit(list_limit(query.limit));
-    statement
-}
-
-/// Largest number of rows in the result of a usage query. Clients choose the names of agents, so there may be many
-/// groups.
-const USAGE_ROWS_MAX: i64 = 10_000;
-
-pub(crate) fn usage(query: &UsageQuery) -> SqlStatement {
-    let name = match query.by {
-        UsageGrouping::Group => "group_name".to_owned(),
-        UsageGrouping::Tenant => "tenant".to_owned(),
-        UsageGrouping::Key => "key_id".to_owned(),
-        UsageGrouping::Model => "model".to_owned(),
-        UsageGrouping::Outcome => "outcome".to_owned(),
-        UsageGrouping::Pool => "COALESCE(pool, '-')".to_owned(),
-        UsageGrouping::Worker => "COALESCE(worker, '-')".to_owned(),
-        UsageGrouping::Agent => "COALESCE(agent, '-')".to_owned(),
-        UsageGrouping::Day => format!("CAST(started_at / {DAY_US} AS TEXT)"),
-        UsageGrouping::Hour => format!("CAST(started_at / {HOUR_US} AS TEXT)"),
-        UsageGrouping::Tier => "CAST(tier AS TEXT)".to_owned(),
-        UsageGrouping::Class => "COALESCE(class, '-')".to_owned(),
-        UsageGrouping::Project => "COALESCE(project, '-')".to_owned(),
-    };
-    let mut statement = SqlStatement::new(
-        &format!(
-            "SELECT {name}, \
-             COUNT(CASE WHEN last_attempt THEN 1 END), \
-             COUNT(CASE WHEN last_attempt AND outcome <> 'completed' THEN 1 END), \
-             CAST(SUM(input_tokens) AS BIGINT), \
-             CAST(SUM(cached_tokens) AS BIGINT), \
-             CAST(SUM(output_tokens) AS BIGINT), \
-             CAST(SUM(charged) AS BIGINT), \
-             CAST(SUM(CASE WHEN last_attempt THEN waited_us ELSE 0 END) AS BIGINT), \
-             MAX(waited_us), \
-             CAST(COALESCE(SUM(first_token_us), 0) AS BIGINT), \
-             COUNT(first_token_us), \
-             CAST(SUM(provider_tokens) AS BIGINT), \
-             CAST(SUM(money) AS BIGINT) \
-             FROM attempts"
-        ),
-        Vec::new(),
-    );
-    statement.filter("started_at >=", Some(SqlValue::Int(query.since.0)));
-    statement.filter("started_at <", query.until.map(|at| SqlValue::Int(at.0)));
-    statement.filter("tenant =", query.tenant.clone().map(SqlValue::Text));
-    statement.filter("model =", query.model.clone().map(SqlValue::Text));
-    statement.sql.push_str(match query.by {
-        UsageGrouping::Day | UsageGrouping::Hour => " GROUP BY 1 ORDER BY MIN(started_at)",
-        _ => " GROUP BY 1 ORDER BY 7 DESC, 1",
-    });
-    statement.limit(USAGE_ROWS_MAX);
     statement
 }
 

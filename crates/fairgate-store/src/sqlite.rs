@@ -22,7 +22,7 @@ use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::ledger::{
     AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation,
-    ResolvedReservations, UsageQuery, UsageRow,
+    ResolvedReservations, UsageQuery, UsageSums,
 };
 use crate::log_throttle::LogThrottle;
 use crate::pending_permits::PendingPermits;
@@ -264,7 +264,7 @@ impl SqliteStore {
         self.spool.as_ref().map_or(0, |spool| spool.pending_rows())
     }
 
-    pub(crate) async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>> {
+    pub(crate) async fn usage(&self, query: UsageQuery) -> Result<UsageSums> {
         self.read_rows(move |it| queries::usage(it, &query)).await
     }
 

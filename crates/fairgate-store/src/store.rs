@@ -1,5 +1,6 @@
 //! The handle to the store, which works with either database.
 
+use std::collections::HashMap;
 use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,9 +12,10 @@ use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRe
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::installation_secret::InstallationSecret;
+use crate::key_uses::read_key_uses;
 use crate::ledger::{
     AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation,
-    ResolvedReservations, UsageQuery, UsageRow,
+    ResolvedReservations, UsageQuery, UsageSums,
 };
 use crate::postgres::PostgresStore;
 use crate::sqlite::SqliteStore;
@@ -203,7 +205,7 @@ impl Store {
 
     /// Returns sums of ledger rows for at most 10 000 groups. Groups with the most charged tokens come first; days and
     /// hours are in the order of time.
-    pub fn usage(&self, query: UsageQuery) -> StoreFuture<'_, Vec<UsageRow>> {
+    pub fn usage(&self, query: UsageQuery) -> StoreFuture<'_, UsageSums> {
         on!(self, it => it.usage(query))
     }
 
@@ -244,9 +246,19 @@ impl Store {
         })
     }
 
+    /// Returns the last use of each of these keys that was ever used, by key id. A use is known a minute later at the
+    /// latest.
+    pub fn key_uses(
+        &self,
+        keys: Vec<String>,
+    ) -> TransactionFuture<'_, HashMap<String, UnixMicros>, StoreError> {
+        self.inspect(move |transaction| read_key_uses(transaction, keys))
+    }
+
     /// Runs a transaction of the caller. If `work` returns an error, nothing is changed. These transactions run one at a
-    /// time, over all processes that share the database. The transaction is handed over at the first poll, and then
-    /// runs even if the future is dropped.
+    /// time, over all processes that share the database. Those of this process that wait at the same time share a commit,
+    /// and each is answered after the commit. The transaction is handed over at the first poll; if the future is dropped
+    /// after that, it may be committed or not.
     pub fn transact<T, E>(
         &self,
         keep: TransactionDurability,
@@ -260,7 +272,11 @@ impl Store {
         let handed: StoreFuture<'_, ()> = on!(self, it => it.transact(job));
         Box::pin(async move {
             handed.await?;
-            answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into()))
+            let answer = async { answer.await.map_err(|_| StoreError::Closed) };
+            match &self.backend {
+                StoreBackend::Sqlite(_) => answer.await?,
+                StoreBackend::Postgres(it) => it.wait_for_transaction(answer).await?,
+            }
         })
     }
 

@@ -94,6 +94,8 @@ pub(crate) trait TransactionJob: Send {
     /// is an error, because the database failed, sends that error.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
     fn keep(&self) -> TransactionDurability;
+    /// Returns whether the caller no longer waits for the result.
+    fn is_abandoned(&self) -> bool;
 }
 
 struct PendingTransaction<T, E, W> {
@@ -142,5 +144,9 @@ where
 
     fn keep(&self) -> TransactionDurability {
         self.keep
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
     }
 }

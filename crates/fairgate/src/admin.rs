@@ -8,24 +8,29 @@ mod fleet;
 mod keys;
 mod limits;
 mod live;
+mod log;
 mod pools;
 mod reload;
 mod request;
 mod rights;
+mod top;
 mod usage;
 mod workers;
 
-use std::io::Write;
+use std::fmt::Display;
+use std::io::{self, Write};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use fairgate_api::client::escaped;
 use fairgate_core::units::Micros;
+use fairgate_table::TextTable;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::gateway_http::escaped;
 use crate::output::StdoutWriter;
 use crate::text_format::{TimeSpan, one_line};
-use fairgate_table::{TableCell, TextTable};
 
 pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
@@ -36,9 +41,11 @@ pub(crate) use fleet::{
 };
 pub(crate) use keys::KeyCommand;
 pub(crate) use live::LiveArgs;
+pub(crate) use log::LogArgs;
 pub(crate) use pools::PoolCommand;
 pub(crate) use reload::ReloadArgs;
 pub(crate) use request::RequestArgs;
+pub(crate) use top::TopArgs;
 pub(crate) use usage::UsageArgs;
 pub(crate) use workers::WorkerCommand;
 
@@ -57,15 +64,26 @@ impl AdminOptions {
         client::AdminClient::new(&self.gateway)
     }
 
-    /// Prints a response as JSON with --json, else as the table that `table` builds from it.
-    fn print_table(&self, answer: &Value, table: impl FnOnce(&Value) -> TextTable) -> Result<()> {
-        let mut out = StdoutWriter::stdout();
+    /// Prints a response as JSON with --json, else as the table that `table` builds from the response as a `T`.
+    fn print_table<T: DeserializeOwned>(
+        &self,
+        answer: &Value,
+        table: impl FnOnce(&T) -> TextTable,
+    ) -> Result<()> {
+        self.print_parsed(answer, |answer, out| table(answer).write(out))
+    }
+
+    /// Prints a response as JSON with --json, else parses the response and prints it with `write`.
+    fn print_parsed<T: DeserializeOwned>(
+        &self,
+        answer: &Value,
+        write: impl FnOnce(&T, &mut StdoutWriter) -> io::Result<()>,
+    ) -> Result<()> {
         if self.json {
-            serde_json::to_writer_pretty(&mut out, answer)?;
-            writeln!(out)?;
-        } else {
-            table(answer).write(&mut out)?;
+            return self.print_line(answer, "");
         }
+        let mut out = StdoutWriter::stdout();
+        write(&understood(answer)?, &mut out)?;
         Ok(out.flush()?)
     }
 
@@ -87,37 +105,48 @@ fn given_names(list: &[String]) -> Vec<String> {
     list.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
-/// Returns a field as text; `-` if it is null or absent.
-fn text(value: &Value, field: &str) -> String {
-    match value.get(field) {
-        None | Some(Value::Null) => "-".to_owned(),
-        // Models, sessions and questions are texts that callers chose.
-        Some(Value::String(text)) => one_line(text),
-        Some(Value::Array(items)) => {
-            let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
-            if items.is_empty() { "-".to_owned() } else { one_line(&items.join(",")) }
-        }
-        Some(other) => other.to_string(),
-    }
+/// Parses a response of the API as a `T`.
+fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
+    T::deserialize(answer).context(
+        "the gateway's answer is not understood; is it of the same version as this command?",
+    )
 }
 
-/// Returns a field in microseconds as a time span; `-` if it is null or absent.
-fn span(value: &Value, field: &str) -> String {
-    let micros = value.get(field).and_then(Value::as_u64);
-    micros.map_or("-".to_owned(), |micros| TimeSpan(Micros(micros)).to_string())
+/// Formats a value that may be absent; `-` if it is. A text that a caller chose goes through `one_line` first.
+fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// Builds a table from a list of objects. A column is (heading, name of the field, true if the field is a number).
-fn listed(items: &Value, columns: &[(&'static str, &str, bool)]) -> TextTable {
-    let mut table = TextTable::new(columns.iter().map(|(heading, ..)| *heading));
-    for item in items.as_array().into_iter().flatten() {
-        let cell = |(_, field, is_number): &(&str, &str, bool)| match is_number {
-            true => TableCell::Number(text(item, field)),
-            false => TableCell::Text(text(item, field)),
-        };
-        table.row(columns.iter().map(cell).collect());
+/// Formats a text that callers chose, such as a model, a session or a question; `-` if it is absent.
+fn text_or_dash(text: Option<&str>) -> String {
+    or_dash(text.map(one_line))
+}
+
+/// Formats a list of names that callers chose; `-` if it is empty.
+fn names(list: &[String]) -> String {
+    if list.is_empty() { "-".to_owned() } else { one_line(&list.join(",")) }
+}
+
+/// Returns a span in microseconds with its unit.
+fn span(micros: u64) -> TimeSpan {
+    TimeSpan(Micros(micros))
+}
+
+/// One page of a list, or a whole list. The items are kept as JSON, which --json prints as it came.
+#[derive(Deserialize)]
+struct ListPage {
+    items: Vec<Value>,
+    /// Name to continue after; absent on the last page, and in lists without pages.
+    next: Option<String>,
+}
+
+/// Returns the items of a list that the API gives as a whole.
+fn items(list: &Value) -> Result<Value> {
+    #[derive(Deserialize)]
+    struct ListItems {
+        items: Vec<Value>,
     }
-    table
+    Ok(Value::Array(understood::<ListItems>(list)?.items))
 }
 
 /// Fetches all pages of a list from the API, and returns their items as one list.
@@ -127,11 +156,9 @@ fn fetch_all(client: &client::AdminClient, path: &str) -> Result<Value> {
     loop {
         let joint = if path.contains('?') { '&' } else { '?' };
         let from = after.map(|after| format!("&after={}", escaped(&after))).unwrap_or_default();
-        let mut page = client.get(&format!("{path}{joint}limit=1000{from}"))?;
-        if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
-            items.extend(more);
-        }
-        after = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        let page: ListPage = understood(&client.get(&format!("{path}{joint}limit=1000{from}"))?)?;
+        items.extend(page.items);
+        after = page.next;
         if after.is_none() {
             return Ok(Value::Array(items));
         }
@@ -144,14 +171,9 @@ mod tests {
 
     #[test]
     fn what_callers_wrote_cannot_play_with_the_terminal() {
-        let row = serde_json::json!({"model": "m\x1b[2J", "taints": ["a\x07", "b"], "cost": 5});
-        let fields = ["model", "taints", "cost", "none"].map(|field| text(&row, field));
-        assert_eq!(fields, ["m\\u{1b}[2J", "a\\u{7},b", "5", "-"]);
-    }
-
-    #[test]
-    fn names_go_through_a_path_as_they_are() {
-        assert_eq!(escaped("team-a.b_c~1"), "team-a.b_c~1");
-        assert_eq!(escaped("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
+        assert_eq!(text_or_dash(Some("m\x1b[2J")), "m\\u{1b}[2J");
+        assert_eq!(names(&["a\x07".to_owned(), "b".to_owned()]), "a\\u{7},b");
+        assert_eq!((text_or_dash(None), names(&[])), ("-".to_owned(), "-".to_owned()));
+        assert_eq!(or_dash(Some(span(12_500))), "12.5 ms");
     }
 }

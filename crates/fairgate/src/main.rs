@@ -1,12 +1,11 @@
 //! The `fairgate` command: parses the arguments and calls the subcommand.
 
 mod admin;
-mod agent_api;
-mod agent_run;
 mod check_command;
-mod gateway_http;
+mod completions_command;
+mod health_command;
 mod input;
-mod mcp_command;
+mod manual_command;
 mod output;
 mod prove_command;
 mod replay_command;
@@ -16,7 +15,8 @@ mod text_format;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use fairgate_agent::{agent_run, mcp};
 
 /// Fair shares of scarce models: token-fair scheduling that is exact, replayable and explained.
 #[derive(Debug, Parser)]
@@ -30,6 +30,7 @@ struct FairgateCli {
 enum FairgateCommand {
     Serve(serve_command::ServeArgs),
     Check(check_command::CheckArgs),
+    Health(health_command::HealthArgs),
     Prove(prove_command::ProveArgs),
     Replay(replay_command::ReplayArgs),
     Schedule(schedule_command::ScheduleArgs),
@@ -40,6 +41,8 @@ enum FairgateCommand {
     Price(admin::PriceCommand),
     Usage(admin::UsageArgs),
     Live(admin::LiveArgs),
+    Log(admin::LogArgs),
+    Top(admin::TopArgs),
     Request(admin::RequestArgs),
     Pool(admin::PoolCommand),
     Worker(admin::WorkerCommand),
@@ -49,17 +52,21 @@ enum FairgateCommand {
     Agent(admin::AgentCommand),
     Workspace(admin::WorkspaceCommand),
     Webhook(admin::WebhookCommand),
-    Mcp(mcp_command::McpArgs),
+    Mcp(mcp::McpArgs),
     #[command(hide = true)]
     AgentGuard(agent_run::GuardArgs),
     Audit(admin::AuditArgs),
     Reload(admin::ReloadArgs),
+    Completions(completions_command::CompletionsArgs),
+    #[command(hide = true)]
+    Manual(manual_command::ManualArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match FairgateCli::parse().command {
         FairgateCommand::Serve(args) => serve_command::run(&args),
         FairgateCommand::Check(args) => check_command::run(&args),
+        FairgateCommand::Health(args) => health_command::run(&args),
         FairgateCommand::Prove(args) => prove_command::run(&args),
         FairgateCommand::Replay(args) => replay_command::run(&args),
         FairgateCommand::Schedule(args) => schedule_command::run(&args),
@@ -70,6 +77,8 @@ fn main() -> ExitCode {
         FairgateCommand::Price(command) => command.run(),
         FairgateCommand::Usage(args) => args.run(),
         FairgateCommand::Live(args) => args.run(),
+        FairgateCommand::Log(args) => args.run(),
+        FairgateCommand::Top(args) => args.run(),
         FairgateCommand::Request(args) => args.run(),
         FairgateCommand::Pool(command) => command.run(),
         FairgateCommand::Worker(command) => command.run(),
@@ -79,10 +88,14 @@ fn main() -> ExitCode {
         FairgateCommand::Agent(command) => command.run(),
         FairgateCommand::Workspace(command) => command.run(),
         FairgateCommand::Webhook(command) => command.run(),
-        FairgateCommand::Mcp(args) => mcp_command::run(&args),
+        FairgateCommand::Mcp(args) => mcp::run(&args),
         FairgateCommand::AgentGuard(args) => agent_run::run_guard(&args),
         FairgateCommand::Audit(args) => args.run(),
         FairgateCommand::Reload(args) => args.run(),
+        FairgateCommand::Completions(args) => {
+            completions_command::run(&args, &FairgateCli::command())
+        }
+        FairgateCommand::Manual(args) => manual_command::run(&args, FairgateCli::command()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,43 +1,29 @@
 //! The command `fairgate replay`, which computes a journal's decisions again, also under another policy.
 
-mod decisions;
-mod diff;
-mod edition;
-mod explain;
-mod fairness;
-mod flow_tally;
-mod journal;
-mod live_requests;
-mod other_policy;
-mod path;
 mod progress;
-mod recording;
-mod steps;
-mod what_if;
 
 use std::cell::Cell;
-use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
+use fairgate_control::admin::moment::parse_typed_time;
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
+use fairgate_replay::{
+    DecisionPrinter, DiffColumn, FlowWeight, HistoryCollector, OtherEdition, OtherPolicy,
+    ReplayError, ReplayJournal, ReplayListener, ReplayPlan, ReplayRange, SilentListener, fairness,
+    policy_diff, replay, replay_under,
+};
+use fairgate_store::UnixMicros;
+use fairgate_time::wall_clock;
 
-use self::decisions::DecisionPrinter;
-use self::diff::PolicyDiff;
-use self::edition::OtherEdition;
-use self::explain::HistoryCollector;
-use self::flow_tally::FlowTallyCollector;
-use self::journal::ReplayJournal;
-use self::other_policy::OtherPolicy;
-use self::recording::RecordingBuilder;
-use self::steps::{BothListeners, ReplayListener, SilentListener};
-use self::what_if::WhatIfReplay;
-use crate::output::StdoutWriter;
+use self::progress::ReplayProgress;
+use crate::output::{FlushingInput, StdoutWriter};
 use crate::text_format::safe_name;
 
 /// Replay a journal: print the decisions of its pool, line by line.
@@ -66,8 +52,12 @@ use crate::text_format::safe_name;
   Why a request waited:
     fairgate replay examples/noisy-neighbour.jsonl --explain quiet-2")]
 #[command(group = ArgGroup::new("report").args(["diff", "explain", "fairness"]))]
+#[command(group = ArgGroup::new("other").args(["policy", "weight"]))]
 pub(crate) struct ReplayArgs {
-    /// Journal, a file of JSON lines; `-` reads standard input.
+    /// Journal: a file of JSON lines, or the folder of a pool's journal; `-` reads standard input.
+    ///
+    /// A folder's files are read as one journal, from the last start or gap on, or from --since. With --since or --until
+    /// the times of day in the files' first lines are used.
     #[arg(value_name = "JOURNAL")]
     journal: PathBuf,
 
@@ -90,18 +80,42 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
-    /// With --policy: print each flow's results under both policies, side by side, instead of the decisions.
+    /// Replay the same arrivals with another weight for one flow, such as tenant:batch=50 (what if); repeatable.
+    ///
+    /// Like --policy, but the recording's own policy is kept. Recorded weights of the same flow are left out.
+    #[arg(long, value_name = "BY:FLOW=WEIGHT", value_parser = str::parse::<FlowWeight>)]
+    weight: Vec<FlowWeight>,
+
+    /// With --policy or --weight: print each flow's results under both policies, side by side, instead of the decisions.
     ///
     /// Per flow: requests, granted requests, their tokens (real usage, else their cost), refused requests (rejected or
     /// expired), and the median, 95th percentile and longest wait of the granted ones. The quantiles are exact: every
     /// wait is kept.
-    #[arg(long, requires = "policy")]
+    #[arg(long, requires = "other")]
     diff: bool,
 
     /// With --diff: attribute whose values are the flows. Default: the attribute of the recording's root node, or class
     /// if --policy names a policy file.
     #[arg(long, value_name = "ATTRIBUTE", requires = "diff", value_parser = attribute())]
     by: Option<Attribute>,
+
+    /// With --diff: sort the flows by this column, greatest first. Numbers are those of the other policy.
+    #[arg(long, value_name = "COLUMN", requires = "diff", value_parser = diff_column())]
+    sort: Option<DiffColumn>,
+
+    /// With --diff: list only the first N flows.
+    #[arg(long, value_name = "N", requires = "diff", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
+
+    /// Begin at this time of day: an age such as 2h, or a time such as 2026-11-15T12:00:00Z.
+    ///
+    /// The events before it are replayed too, under the journal's own policy, and nothing is printed for them.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+
+    /// End before this time of day, in the formats of --since.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
 
     /// Print the history of one request in words and numbers, instead of the decisions.
     ///
@@ -136,10 +150,13 @@ fn print(args: &ReplayArgs, output: &StdoutWriter) -> anyhow::Result<()> {
     // A progress bar must not mix with decisions on the same terminal; a report comes after the bar is gone.
     let reports = args.diff || args.explain.is_some() || args.fairness;
     let progress = io::stderr().is_terminal() && (reports || !io::stdout().is_terminal());
-    let session = ReplaySession { args, output, progress, other_edition: Cell::new(None) };
-    match (&args.policy, &args.explain) {
-        (Some(policy), _) if args.diff => session.print_diff(policy),
-        (_, Some(id)) => session.print_story(id),
+    let other = args.other_policy()?;
+    let plan = args.plan()?;
+    let session =
+        ReplaySession { args, plan, other, output, progress, other_edition: Cell::new(None) };
+    match &args.explain {
+        _ if args.diff => session.print_diff(),
+        Some(id) => session.print_story(id),
         _ if args.fairness => session.print_fairness(),
         _ => session.replay(&mut DecisionPrinter::new(output.clone())).map(drop),
     }
@@ -151,9 +168,73 @@ fn attribute() -> impl TypedValueParser<Value = Attribute> {
     names.try_map(|name| Attribute::from_name(&name).ok_or("not an attribute"))
 }
 
+/// Parses the name of a column of the comparison.
+fn diff_column() -> impl TypedValueParser<Value = DiffColumn> {
+    let names = PossibleValuesParser::new(DiffColumn::NAMES.map(|(name, _)| name));
+    let known = |name: String| DiffColumn::NAMES.into_iter().find(|(known, _)| *known == name);
+    names.try_map(move |name| known(name).map(|(_, column)| column).ok_or("no such column"))
+}
+
+impl ReplayArgs {
+    /// Returns what is different in a what-if; `None` without --policy and --weight.
+    fn other_policy(&self) -> anyhow::Result<Option<OtherPolicy>> {
+        if !self.weight.is_empty() {
+            self.check_two_passes("--weight")?;
+            return Ok(Some(OtherPolicy::of_weights(self.weight.clone())));
+        }
+        let Some(path) = &self.policy else { return Ok(None) };
+        self.check_two_passes("--policy")?;
+        Ok(Some(OtherPolicy::read(path)?))
+    }
+
+    /// Checks that the journal can be read twice.
+    fn check_two_passes(&self, option: &str) -> anyhow::Result<()> {
+        let journal = &self.journal;
+        let twice = format!("{option} reads the journal twice: it must be a file");
+        if journal == Path::new("-") {
+            let usage = format!("{twice}, not standard input\n");
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, usage).into());
+        }
+        let name = || journal.display().to_string();
+        let metadata = fs::metadata(journal).with_context(name)?;
+        anyhow::ensure!(metadata.is_file() || metadata.is_dir(), "{}: {twice}", name());
+        Ok(())
+    }
+
+    /// Chooses the files and the time range.
+    fn plan(&self) -> anyhow::Result<ReplayPlan> {
+        let now = wall_clock::now();
+        let time = |option: &str, text: &Option<String>| -> anyhow::Result<Option<UnixMicros>> {
+            let Some(text) = text else { return Ok(None) };
+            let usage = || {
+                let usage = format!(
+                    "{option} {text}: must be a time such as 2026-11-15T12:00:00Z, seconds since 1970, or an age such as 2h\n"
+                );
+                clap::Error::raw(ErrorKind::ValueValidation, usage)
+            };
+            Ok(Some(parse_typed_time(text, now).ok_or_else(usage)?))
+        };
+        let range = ReplayRange {
+            since: time("--since", &self.since)?,
+            until: time("--until", &self.until)?,
+        };
+        if self.journal.is_dir() {
+            return Ok(ReplayPlan::of_folder(&self.journal, range)?);
+        }
+        if self.journal == Path::new("-") && range != ReplayRange::default() {
+            let usage = "--since and --until need a file or a folder, not standard input\n";
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, usage).into());
+        }
+        Ok(ReplayPlan::of_file(&self.journal, range)?)
+    }
+}
+
 /// State that all kinds of replay share.
 struct ReplaySession<'a> {
     args: &'a ReplayArgs,
+    plan: ReplayPlan,
+    /// What is different in a what-if; `None` to replay the journal as it is.
+    other: Option<OtherPolicy>,
     output: &'a StdoutWriter,
     progress: bool,
     /// Version of the scheduling rules that wrote the journal, set when the journal is opened; `None` if it is this
@@ -165,36 +246,19 @@ impl ReplaySession<'_> {
     /// Replays the journal under its own policy or, if another policy was given, under that one. Returns the pool at
     /// the end.
     fn replay(&self, listener: &mut impl ReplayListener) -> anyhow::Result<Pool> {
-        let Some(path) = &self.args.policy else {
+        let Some(other) = &self.other else {
             let (mut pool, mut journal) = self.open("replay")?;
-            steps::replay(&mut pool, &mut journal, listener)?;
+            replay(&mut pool, &mut journal, listener)?;
             return Ok(pool);
         };
-        let policy = self.read_policy(path)?;
-        let (mut pool, mut journal) = self.open("recording")?;
-        let mut learner = RecordingBuilder::default();
-        steps::replay(&mut pool, &mut journal, &mut learner)?;
-        let recording = learner.finish();
-        let (pool, mut journal) = self.open("what if")?;
-        WhatIfReplay::new(&recording, pool, &policy).run(&mut journal, listener)
+        Ok(replay_under(other, &|task| self.open(task), listener)?)
     }
 
-    fn print_diff(&self, path: &Path) -> anyhow::Result<()> {
-        let policy = self.read_policy(path)?;
-        let (mut pool, mut journal) = self.open("recording")?;
-        let mut learner = RecordingBuilder::default();
-        // The recording's root does not know the file's classes.
-        let by = self.args.by.or(policy.classifies().then_some(Attribute::Class));
-        let mut recorded = FlowTallyCollector::new(by);
-        steps::replay(&mut pool, &mut journal, &mut BothListeners(&mut learner, &mut recorded))?;
-        let recording = learner.finish();
-        let recorded = recorded.finish(&recording);
-        let (pool, mut journal) = self.open("what if")?;
-        let mut what_if = FlowTallyCollector::new(by);
-        WhatIfReplay::new(&recording, pool, &policy).run(&mut journal, &mut what_if)?;
-        drop(journal);
-        let what_if = what_if.finish(&recording);
-        let diff = PolicyDiff::new(&recorded, &what_if, self.other_edition.get());
+    fn print_diff(&self) -> anyhow::Result<()> {
+        let other = self.other.as_ref().context("--diff needs --policy or --weight")?;
+        let mut diff = policy_diff(other, self.args.by, &|task| self.open(task))?.diff;
+        let top = self.args.top.map(|top| usize::try_from(top).unwrap_or(usize::MAX));
+        diff.keep_top(self.args.sort, top);
         let written = match self.args.json {
             true => diff.write_json(self.output.clone()),
             false => diff.write_table(self.output.clone()),
@@ -227,30 +291,37 @@ impl ReplaySession<'_> {
         written.context("standard output")
     }
 
-    fn open(&self, task: &'static str) -> anyhow::Result<(Pool, ReplayJournal)> {
-        let (pool, mut journal) = ReplayJournal::open(&self.args.journal, self.output)?;
+    fn open(&self, task: &'static str) -> Result<(Pool, ReplayJournal), ReplayError> {
+        let (pool, mut journal) = match self.args.journal.is_dir() {
+            true => ReplayJournal::open(&self.plan)?,
+            false => {
+                let (path, output) = (&self.args.journal, self.output);
+                let name = match path == Path::new("-") {
+                    true => "standard input".to_owned(),
+                    false => path.display().to_string(),
+                };
+                let opener = |path: &Path| open_input(path, output);
+                ReplayJournal::open_with(&self.plan, &name, &opener)?
+            }
+        };
         if let Some(other) = journal.other_edition()
             && self.other_edition.replace(Some(other)).is_none()
         {
             eprintln!("{}", other.note(journal.name()));
         }
         if self.progress {
-            journal.show_progress(task);
+            let progress = ReplayProgress::shown(self.plan.bytes(), task);
+            journal.set_progress(Box::new(move |line, bytes| progress.advance(line, bytes)));
         }
         Ok((pool, journal))
     }
+}
 
-    /// Reads the other policy, after checking that the journal can be read twice.
-    fn read_policy(&self, path: &Path) -> anyhow::Result<OtherPolicy> {
-        let journal = &self.args.journal;
-        let twice = "--policy reads the journal twice: it must be a file";
-        if journal == Path::new("-") {
-            let usage = format!("{twice}, not standard input\n");
-            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, usage).into());
-        }
-        let name = || journal.display().to_string();
-        let metadata = fs::metadata(journal).with_context(name)?;
-        anyhow::ensure!(metadata.is_file(), "{}: {twice}", name());
-        OtherPolicy::read(path)
-    }
+/// Opens a file or standard input. Flushes `output` whenever more input must be read.
+fn open_input(path: &Path, output: &StdoutWriter) -> io::Result<Box<dyn Read>> {
+    let input: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(io::stdin()),
+        false => Box::new(File::open(path)?),
+    };
+    Ok(Box::new(FlushingInput::new(input, output.clone())))
 }

@@ -2,10 +2,12 @@
 
 mod admin_token;
 mod data_folder;
+mod file_watch;
 mod first_start;
 mod log_writer;
 mod logging;
 mod reload;
+mod service_manager;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use fairgate_config::{Config, ProcessEnvironment};
-use fairgate_gateway::open_files::{self, OpenFileLimit};
 use fairgate_gateway::{Gateway, GatewayListeners, GatewayOptions, GatewayStartError};
+use fairgate_proxy::open_files::{self, OpenFileLimit};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{KeyHash, Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,7 +27,9 @@ use tracing::{error, info, warn};
 pub(crate) use first_start::print_pools;
 
 use crate::output::StdoutWriter;
+use file_watch::FileWatch;
 use logging::LogFormat;
+use service_manager::ServiceManager;
 
 /// Run the gateway: fair shares in front of OpenAI- and Anthropic-compatible backends.
 ///
@@ -33,7 +37,7 @@ use logging::LogFormat;
 /// tenant and key, and prints them once with a working curl line.
 ///
 /// SIGTERM and SIGINT end the gateway in order: requests in flight may finish, and waiting requests are refused. SIGHUP
-/// reads the configuration again; a file with an error changes nothing.
+/// reads the configuration again, and so does a changed file with --watch; a file with an error changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Configuration file. For an example with comments, see examples/fairgate.yaml.
@@ -48,10 +52,14 @@ pub(crate) struct ServeArgs {
     /// Read and check the configuration, print the pools that the gateway would serve, and end.
     #[arg(long, requires = "config")]
     check: bool,
+    /// Look every so many seconds whether the configuration file or a certificate has changed, and then reload it, as
+    /// SIGHUP does. In Kubernetes, a changed ConfigMap is taken up so.
+    #[arg(long, value_name = "SECONDS", requires = "config", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
     /// Format of the log on standard error.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Level of the log: error, warn, info, debug, trace, or a filter such as `fairgate_gateway=debug`.
+    /// Level of the log: error, warn, info, debug, trace, or a filter such as `fairgate_proxy=debug`.
     #[arg(long, env = "FAIRGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: String,
 }
@@ -99,7 +107,9 @@ async fn serve(args: &ServeArgs, files: OpenFileLimit) -> Result<()> {
         Err(error) => warn!(%error, "nothing can be written to standard output"),
         Ok(()) => {}
     }
-    wait_for_stop(&gateway, args.config.as_deref()).await?;
+    let manager = ServiceManager::from_environment();
+    wait_for_stop(&gateway, args, &manager).await?;
+    manager.report_stopping();
     end(&gateway, sim).await
 }
 
@@ -142,34 +152,64 @@ async fn open_store(config: &Config) -> Result<Store> {
     Ok(store)
 }
 
-/// Waits for SIGTERM or SIGINT. Reloads the configuration on SIGHUP.
-async fn wait_for_stop(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
+/// Waits for SIGTERM or SIGINT. Reloads the configuration on SIGHUP and, with `--watch`, when its file has changed.
+/// Reports reloads to the service manager, and first that the gateway is ready.
+async fn wait_for_stop(
+    gateway: &Gateway,
+    args: &ServeArgs,
+    manager: &ServiceManager,
+) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let config = || gateway.data_plane().config.load_full();
+    let mut watch = args
+        .config
+        .as_deref()
+        .zip(args.watch)
+        .map(|(file, seconds)| FileWatch::new(file, &config(), Duration::from_secs(seconds)));
+    // Not before the signals are handled: a service manager may reload at once.
+    manager.report_ready(&format!("serves on {}", gateway.addr()));
     loop {
-        tokio::select! {
+        let changed = async {
+            match &mut watch {
+                Some(watch) => watch.look(&config()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let actor = tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => match file {
-                Some(file) => reload_on_hangup(gateway, file).await,
-                None => warn!("SIGHUP: there is no configuration file to read again"),
+            _ = hangup.recv() => "SIGHUP",
+            changed = changed => match changed {
+                true => "watch",
+                false => continue,
             },
-        }
+        };
+        let Some(file) = &args.config else {
+            warn!("SIGHUP: there is no configuration file to read again");
+            continue;
+        };
+        manager.report_reloading();
+        let status = reload_and_log(gateway, file, actor).await;
+        manager.report_ready(status);
     }
 }
 
-/// Reads the configuration file again, on SIGHUP. An error is logged, and then nothing changes.
-async fn reload_on_hangup(gateway: &Gateway, file: &Path) {
-    match reload::reload(gateway, file, "SIGHUP").await {
+/// Reads the configuration file again. An error is logged, and then nothing changes. Returns what happened, for the
+/// service manager.
+async fn reload_and_log(gateway: &Gateway, file: &Path, actor: &str) -> &'static str {
+    match reload::reload(gateway, file, actor).await {
         Ok(plan) => {
             let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
             info!(?changes, "the configuration was reloaded");
+            "the configuration was reloaded"
         }
         Err(errors) => {
             for problem in errors.iter() {
                 error!(%problem, "the configuration is not reloaded: nothing has changed");
             }
+            "the last reload failed, and nothing has changed; the log has the errors"
         }
     }
 }

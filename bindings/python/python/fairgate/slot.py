@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 import warnings
 from asyncio import get_running_loop
@@ -41,24 +42,24 @@ async def acquire(slot: Slot) -> None:
 
 async def _wait_in_task(slot: Slot) -> None:
     try:
-        outcome = await _news_in_task(slot, slot._timeout)
+        outcome = await _outcome_in_task(slot, slot._timeout)
     except BaseException:
         # It may wait, or have been granted a moment ago: either way it is over now.
         _fail(slot)
         raise
-    _hear(slot, outcome)
+    _end_wait(slot, outcome)
 
 
-async def _news_in_task(slot: Slot, timeout: float | None) -> int | Refusal:
+async def _outcome_in_task(slot: Slot, timeout: float | None) -> int | Refusal:
     loop = get_running_loop()
     future: asyncio.Future[int | Refusal] = loop.create_future()
     outcome = slot._gate.wait(slot._id, future, loop)
     if outcome is not None:
         return outcome
     timer = None
-    patience = _patience(slot, timeout)
-    if patience is not None:
-        timer = loop.call_later(patience, _time_out, slot, future)
+    limit_s = _wait_limit(slot, timeout)
+    if limit_s is not None:
+        timer = loop.call_later(limit_s, _time_out, slot, future)
     try:
         return await future
     finally:
@@ -84,14 +85,14 @@ def acquire_blocking(slot: Slot) -> None:
 def wait_in_thread(slot: Slot) -> None:
     """Waits until it is granted or refused."""
     try:
-        outcome = _news_in_thread(slot, slot._timeout)
+        outcome = _outcome_in_thread(slot, slot._timeout)
     except BaseException:
         _fail(slot)
         raise
-    _hear(slot, outcome)
+    _end_wait(slot, outcome)
 
 
-def _news_in_thread(slot: Slot, timeout: float | None) -> int | Refusal:
+def _outcome_in_thread(slot: Slot, timeout: float | None) -> int | Refusal:
     if asyncio._get_running_loop() is not None:
         raise WouldDeadlock(
             f"a request of agent {slot.agent!r} must wait, and to wait here would stop the event loop that others "
@@ -102,22 +103,44 @@ def _news_in_thread(slot: Slot, timeout: float | None) -> int | Refusal:
     if outcome is not None:
         return outcome
     try:
-        return queue.get(timeout=_patience(slot, timeout))
+        return _get_interruptibly(queue, _wait_limit(slot, timeout))
     except Empty:
-        # Where it has just been granted, that stands, and the news is on its way.
+        # Where it has just been granted, that stands, and its outcome is on its way.
         return ("timeout",) if slot._gate.withdraw(slot._id) else queue.get()
+
+
+#: Seconds after which a main thread that waits looks whether it was interrupted.
+_INTERRUPT_CHECK_S = 0.5
+
+
+def _get_interruptibly(queue: SimpleQueue[int | Refusal], seconds: float | None) -> int | Refusal:
+    """Returns the outcome, or raises Empty after ``seconds``.
+
+    A signal that arrives just before a thread begins to wait does not wake it: CPython notes it and runs its handler
+    when the wait ends. Only the main thread runs handlers, so it alone wakes up from time to time.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return queue.get(timeout=seconds)
+    end = None if seconds is None else time.monotonic() + seconds
+    while True:
+        left = _INTERRUPT_CHECK_S if end is None else min(_INTERRUPT_CHECK_S, max(end - time.monotonic(), 0.0))
+        try:
+            return queue.get(timeout=left)
+        except Empty:
+            if end is not None and time.monotonic() >= end:
+                raise
 
 
 # -- deadlines ----------------------------------------------------------------------------------------------------
 
 #: How many seconds after its deadline a request gives up that its gateway has not answered. Usually it has.
-_GRACE = 0.25
+_GATEWAY_GRACE_S = 0.25
 #: For how many seconds threads and event loops can wait at most, by far: a longer timeout is for ever.
 _SECONDS_MAX = 1e9
 
 
-def _patience(slot: Slot, timeout: float | None) -> float | None:
-    """For how many seconds whoever waits watches the time itself; None where it need not.
+def _wait_limit(slot: Slot, timeout: float | None) -> float | None:
+    """Returns after how many seconds the waiting code gives up by itself; None if the gate ends the wait.
 
     The native gate ends the wait at its deadline. A gateway does that, too, but may be out of reach.
     """
@@ -125,13 +148,13 @@ def _patience(slot: Slot, timeout: float | None) -> float | None:
         return None
     if isinstance(slot._gate, Gate):
         return None if clock.is_running() else max(timeout, 0.0)
-    return max(timeout, 0.0) + _GRACE
+    return max(timeout, 0.0) + _GATEWAY_GRACE_S
 
 
 # -- how a wait ends ----------------------------------------------------------------------------------------------
 
 
-def _hear(slot: Slot, outcome: Any) -> None:
+def _end_wait(slot: Slot, outcome: Any) -> None:
     """Its wait has ended: it is granted after so many microseconds, or refused."""
     if outcome.__class__ is not int:
         raise refusal(slot, outcome)
@@ -219,7 +242,7 @@ async def again(slot: Slot, answer: ProviderAnswer) -> bool:
     try:
         outcome = slot._gate.again(slot._id, left)
         if outcome is None:
-            outcome = await _news_in_task(slot, left)
+            outcome = await _outcome_in_task(slot, left)
     except BaseException:
         _fail(slot)
         raise
@@ -235,7 +258,7 @@ def again_blocking(slot: Slot, answer: ProviderAnswer) -> bool:
     try:
         outcome = slot._gate.again(slot._id, left)
         if outcome is None:
-            outcome = _news_in_thread(slot, left)
+            outcome = _outcome_in_thread(slot, left)
     except BaseException:
         _fail(slot)
         raise
@@ -260,7 +283,7 @@ def _hear_again(slot: Slot, outcome: Any) -> bool:
     if outcome.__class__ is not int and outcome[0] == "timeout":
         slot._end()
         return False
-    _hear(slot, outcome)
+    _end_wait(slot, outcome)
     return True
 
 

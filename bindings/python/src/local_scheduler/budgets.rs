@@ -3,9 +3,10 @@
 use fairgate_core::event::Submit;
 use fairgate_core::units::Micros;
 
-use super::{LocalRequest, LocalScheduler, RequestNumber, SlotRefusal};
+use super::{LocalRequest, LocalScheduler, SlotRefusal};
 use crate::agents::AgentIndex;
 use crate::budget::{LocalBudget, LocalBudgetTerms};
+use crate::request_number::RequestNumber;
 
 /// A request that waits for budget, with its submit event.
 pub(super) struct BudgetWaiter<W> {

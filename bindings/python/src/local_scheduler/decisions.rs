@@ -10,10 +10,9 @@ use fairgate_core::event::{Event, Submit};
 use fairgate_core::units::Micros;
 use fairgate_journal::JournalWriter;
 
-use super::{
-    LocalRequest, LocalScheduler, PoolEntry, PoolEntryPhase, RequestNumber, SlotRefusal, WaitResult,
-};
+use super::{LocalRequest, LocalScheduler, PoolEntry, PoolEntryPhase, SlotRefusal, WaitResult};
 use crate::owners::SlotOwner;
+use crate::request_number::RequestNumber;
 
 /// A request that is being submitted to the pool, with its waker if one is already set.
 struct NewPoolRequest<W> {

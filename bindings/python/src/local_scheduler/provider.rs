@@ -14,7 +14,8 @@ use fairgate_dialect::quota::{
     AccountQuota, AccountRemaining, PerMinuteLimits, QuotaPause, QuotaTicket,
 };
 
-use super::{LocalScheduler, PoolEntry, PoolEntryPhase, RequestNumber, SlotAnswer};
+use super::{LocalScheduler, PoolEntry, PoolEntryPhase, SlotAnswer};
+use crate::request_number::RequestNumber;
 
 /// Name of the one worker that stands for the provider.
 const PROVIDER: &str = "provider";

@@ -10,8 +10,9 @@ use super::slot_functions::SlotFunctions;
 use super::{Slot, SlotState};
 use crate::caller::SlotCaller;
 use crate::gate::{EXPLAIN, Gate, KEEPS, PySlotRequest};
-use crate::local_scheduler::{RequestNumber, SlotAnswer};
+use crate::local_scheduler::SlotAnswer;
 use crate::owners::SlotOwner;
+use crate::request_number::RequestNumber;
 use crate::waiter::refusal_tuple;
 
 /// Next request number. All schedulers take numbers from it, so that no number is used twice in a process.

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use fairgate_fleet::{AgentId, Fleet, NewAgent, TaskCompletionBody};
+use fairgate_api::fleet::NewAgent;
+use fairgate_fleet::{AgentId, Fleet, TaskCompletion};
 use tokio::task::JoinSet;
 
 /// Longest wait for a claim. An agent that gets no task in this time assumes that none is left, and
@@ -117,7 +118,7 @@ async fn claim_and_complete(
         let asked = Instant::now();
         let Some(claim) = fleet.claim(&agent, WAIT).await? else { break };
         done.push((claim.task.clone(), asked.elapsed()));
-        let completion = TaskCompletionBody { tokens: Some(900), ..TaskCompletionBody::default() };
+        let completion = TaskCompletion { tokens: Some(900), ..TaskCompletion::default() };
         fleet.complete(&agent, &claim.task, claim.epoch, completion).await?;
     }
     Ok(done)

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use fairgate_fleet::{
-    Fleet, FleetOptions, NewProject, NewTask, NewTasks, RightsPatchBody, SystemClock,
-};
+use fairgate_api::RightsPatchBody;
+use fairgate_api::fleet::{NewProject, NewTask, NewTasks};
+use fairgate_fleet::{Fleet, FleetOptions, SystemClock};
 use fairgate_store::{DirectoryChange, DirectoryLimits, Store, StoreOptions, UnixMicros};
 use tempfile::TempDir;
 
@@ -34,6 +34,8 @@ pub(super) struct FleetTestbed {
 
 /// Number of tasks that one insertion adds to the database.
 const AT_ONCE: usize = 2_000;
+/// Shortest prompt of a task, in bytes.
+const PROMPT_BYTES: usize = 2_000;
 
 impl FleetTestbed {
     /// Creates a database with the given number of projects and ready tasks. Each project gets the
@@ -133,10 +135,21 @@ fn task(number: usize, projects: usize) -> NewTask {
     NewTask {
         id: Some(format!("t{number}")),
         project: format!("p{}", number % projects),
-        prompt: format!("Do number {number}."),
+        prompt: prompt(number),
         estimate: Some(1_000),
         ..NewTask::default()
     }
+}
+
+/// Returns a prompt as long as those that people write for agents.
+fn prompt(number: usize) -> String {
+    let mut prompt = format!("Do number {number}. ");
+    while prompt.len() < PROMPT_BYTES {
+        prompt.push_str(
+            "Read the issue and the code that it names, and write a test that fails first. ",
+        );
+    }
+    prompt
 }
 
 /// Creates an empty database on a running PostgreSQL server, and returns its URL.

@@ -21,8 +21,17 @@ pub(crate) struct SoakPostgres {
 }
 
 impl SoakPostgres {
-    /// Starts a server with an empty database.
+    /// Starts a server with an empty database. Commits do not wait for the disk.
     pub(crate) fn start() -> Result<Self> {
+        Self::start_with("off")
+    }
+
+    /// Starts a server with an empty database, whose commits wait for the disk.
+    pub(crate) fn start_synced() -> Result<Self> {
+        Self::start_with("on")
+    }
+
+    fn start_with(fsync: &str) -> Result<Self> {
         let programs = programs().context(
             "PostgreSQL's server is not installed: `cargo xtask soak` installs it, and so does `apt-get install \
              postgresql`",
@@ -30,7 +39,7 @@ impl SoakPostgres {
         let port = addr_below_ephemeral_ports()?.port();
         let mut script = as_postgres("sh")?;
         script.args(["-c", include_str!("postgres.sh"), "postgres.sh"]).arg(&programs);
-        script.arg(port.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        script.arg(port.to_string()).arg(fsync).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = script.spawn().context("cannot start sh")?;
         let mut folder = String::new();
         if let Some(said) = script.stdout.take() {

@@ -1,8 +1,8 @@
 # Keeps a PostgreSQL server in a folder of its own. Says where the folder is once the server answers. Stops the server and
 # removes the folder when standard input ends, which it does however the soak ends.
-# Arguments: where PostgreSQL's programs are, and a free port.
+# Arguments: where PostgreSQL's programs are, a free port, and whether commits wait for the disk (on or off).
 set -eu
-programs=$1 port=$2
+programs=$1 port=$2 fsync=$3
 folder=$(mktemp -d)
 stop() {
     # A server that was left standing still would not stop.
@@ -22,7 +22,7 @@ trap '' INT
 unix_socket_directories = '$folder'
 port = $port
 listen_addresses = '127.0.0.1'
-fsync = off
+fsync = $fsync
 END
     "$programs/pg_ctl" -D "$folder/data" -l "$folder/log" -w -t 60 start
 } >"$folder/start" 2>&1 </dev/null || {

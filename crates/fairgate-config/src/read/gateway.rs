@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::address_range::AddressRange;
 use crate::config::{
-    AdminConfig, JournalConfig, LimitsConfig, OnStoreFailure, Secret, StoreConfig, TlsConfig,
+    AdminConfig, GatewayMetricsConfig, JournalConfig, LimitsConfig, OnStoreFailure, Secret,
+    StoreConfig, TlsConfig,
 };
 use crate::defaults;
 use crate::field::ConfigField;
@@ -69,11 +70,21 @@ pub(super) fn on_store_failure(field: ConfigField<'_>) -> Option<OnStoreFailure>
     field.one_of(&[("refuse", OnStoreFailure::Refuse), ("serve", OnStoreFailure::Serve)])
 }
 
-pub(super) const DEFAULT_ADMIN: AdminConfig = AdminConfig { token: None, listen: None };
+pub(super) const DEFAULT_ADMIN: AdminConfig =
+    AdminConfig { token: None, listen: None, viewer_token: None, pages: true };
 
 pub(super) fn admin(field: ConfigField<'_>, clients: Option<SocketAddr>) -> Option<AdminConfig> {
-    let admin = field.section(&["token", "listen"])?;
+    let admin = field.section(&["token", "viewer_token", "listen", "pages"])?;
     let token = admin.optional("token", admin_token);
+    let viewer_token = admin.optional("viewer_token", |field| {
+        let viewer = admin_token(field.clone())?;
+        match token.as_ref().and_then(Option::as_ref) == Some(&viewer) {
+            true => field
+                .wrong("is the admin token: give it another value, because it opens reads only"),
+            false => Some(viewer),
+        }
+    });
+    let pages = admin.or("pages", true, ConfigField::boolean);
     let listen = admin.optional("listen", |field| {
         let address = address(field.clone())?;
         match address.port() != 0 && Some(address) == clients {
@@ -83,7 +94,8 @@ pub(super) fn admin(field: ConfigField<'_>, clients: Option<SocketAddr>) -> Opti
             false => Some(address),
         }
     });
-    Some(AdminConfig { token: token?, listen: listen? })
+    let (viewer_token, pages) = (viewer_token?, pages?);
+    Some(AdminConfig { token: token?, listen: listen?, viewer_token, pages })
 }
 
 pub(super) fn journal(field: ConfigField<'_>, data_dir: &Path) -> Option<JournalConfig> {
@@ -96,6 +108,16 @@ pub(super) fn journal(field: ConfigField<'_>, data_dir: &Path) -> Option<Journal
         journal.or("files_max", defaults::JOURNAL_FILES_MAX, |field| field.integer(2..=100_000));
     Some(JournalConfig { folder: folder?, file_bytes_max: file_bytes_max?, files_max: files_max? })
 }
+
+pub(super) fn metrics(field: ConfigField<'_>) -> Option<GatewayMetricsConfig> {
+    let metrics = field.section(&["tenants"])?;
+    let tenants_max = metrics
+        .or("tenants", defaults::METRICS.tenants_max, |field| field.integer(0..=TENANTS_MAX))?;
+    Some(GatewayMetricsConfig { tenants_max })
+}
+
+/// Largest number of tenants that are counted by name. Each adds about 25 series for each pool that it uses.
+const TENANTS_MAX: usize = 1000;
 
 const LIMITS: &[&str] = &[
     "body_size_max",

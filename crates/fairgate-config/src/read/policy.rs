@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{FlowInside, Policy, PolicyNode, QueuePolicy, SharePolicy};
+use fairgate_core::policy::{FlowInside, Policy, PolicyNode, QueuePolicy};
 use fairgate_journal::{JournalError, parse_policy};
 
+use crate::classes::owners_tree;
 use crate::field::ConfigField;
 use crate::json::write_json;
 use crate::read::deadlines;
@@ -19,16 +20,6 @@ const NODES: [&str; 4] = ["drr", "share", "load", "bands"];
 pub(crate) fn default_policy(partition: bool) -> Policy {
     let tree = owners_tree(partition, QueuePolicy::default());
     Policy::new(tree).expect("three shares in each other are a policy")
-}
-
-/// Builds the tree that shares by group, then tenant, then key, with one `queue` for each key.
-pub(crate) fn owners_tree(partition: bool, queue: QueuePolicy) -> PolicyNode {
-    let share = |by, partition, inside| {
-        PolicyNode::Share(SharePolicy { partition, inside, ..SharePolicy::new(by) })
-    };
-    let keys = share(Attribute::Key, false, FlowInside::Queue(queue));
-    let tenants = share(Attribute::Tenant, false, FlowInside::Node(Arc::new(keys)));
-    share(Attribute::Group, partition, FlowInside::Node(Arc::new(tenants)))
 }
 
 /// Reads a policy whose classes may have deadlines. The gateway applies these deadlines, because the core has no

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use fairgate_core::policy::Policy;
 
-use crate::classes::{ClassPoolFeatures, PolicyClass, PolicyClasses, for_pool};
+use crate::classes::{PolicyClass, PolicyClasses};
 use crate::config::ModelConfig;
 use crate::field::ConfigSection;
 use crate::read::policy::{default_policy, policy_with_deadlines};
+use crate::read::policy_file::{ClassPoolFeatures, for_pool};
 use crate::read::upstream::UpstreamDraft;
 
 /// Policy of a pool, with its classes and deadlines.

@@ -55,7 +55,7 @@ pub(super) fn secret(field: ConfigField<'_>) -> Option<Secret> {
         );
     }
     let source = field.clone().section(&["env", "file"])?;
-    let text = match (source.has("env"), source.has("file")) {
+    let (text, place) = match (source.has("env"), source.has("file")) {
         (true, true) => return field.wrong("env and file exclude each other"),
         (true, false) => source.optional("env", from_environment)??,
         (false, true) => source.optional("file", from_file)??,
@@ -63,18 +63,20 @@ pub(super) fn secret(field: ConfigField<'_>) -> Option<Secret> {
     };
     match text.trim() {
         "" => field.wrong("is empty: the variable or file that it names holds nothing"),
-        secret => Some(Secret::new(secret)),
+        secret => Some(Secret::new(secret).with_source(Some(&place))),
     }
 }
 
-fn from_environment(field: ConfigField<'_>) -> Option<String> {
+/// Reads a variable. Returns its text, and words for the place. The name of a variable that exists is no secret.
+fn from_environment(field: ConfigField<'_>) -> Option<(String, String)> {
     let name = field.scalar().unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(fits) || name.starts_with(|c: char| c.is_ascii_digit())
     {
         return field.wrong("must be the name of an environment variable, such as OPENAI_API_KEY");
     }
-    field.context.environment.variable(name).or_else(|| {
+    let found = field.context.environment.variable(name);
+    found.map(|text| (text, format!("environment variable {name}"))).or_else(|| {
         // Text that does not look like the name of a variable may be the secret itself, so it is not repeated.
         let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
         match name.len() <= 64 && name.contains('_') && name.chars().all(usual) {
@@ -84,10 +86,11 @@ fn from_environment(field: ConfigField<'_>) -> Option<String> {
     })
 }
 
-fn from_file(field: ConfigField<'_>) -> Option<String> {
+/// Reads a file. Returns its text, and words for the place. The path of a file that exists is no secret.
+fn from_file(field: ConfigField<'_>) -> Option<(String, String)> {
     let path = field.clone().path()?;
     match read(&path) {
-        Ok(text) => Some(text),
+        Ok(text) => Some((text, format!("file {}", path.display()))),
         // The message does not repeat the path, which may be the secret itself.
         Err(problem) => field.wrong(format!(
             "the file that it names cannot be read: {problem} (relative paths start at the folder of this file)"
@@ -106,19 +109,20 @@ fn read(path: &Path) -> Result<String, String> {
 /// Reads `sqlite:PATH`, `postgres://…` without a password, or a secret that holds one of them.
 pub(super) fn store_url(field: ConfigField<'_>) -> Option<Secret> {
     let literal = field.scalar();
-    let url = match literal {
-        Some(text) => text.to_owned(),
-        None => secret(field.clone())?.expose().to_owned(),
+    let given = match literal {
+        Some(text) => Secret::new(text),
+        None => secret(field.clone())?,
     };
+    let url = given.expose();
     if let Some(path) = url.strip_prefix("sqlite:") {
         return match path {
-            ":memory:" => Some(Secret::new(url)),
+            ":memory:" => Some(given),
             _ if path.is_empty() || path.starts_with("//") => {
                 field.wrong("must be sqlite: and a path, such as sqlite:fairgate.db or sqlite:/var/lib/fairgate.db")
             }
             _ => {
                 let path = field.context.folder.join(path);
-                Some(Secret::new(format!("sqlite:{}", path.display())))
+                Some(Secret::new(format!("sqlite:{}", path.display())).with_source(given.source()))
             }
         };
     }
@@ -135,7 +139,7 @@ pub(super) fn store_url(field: ConfigField<'_>) -> Option<Secret> {
             "holds a password, which must not be written here: put the whole URL into an environment variable and \
              write {env: NAME}",
         ),
-        false => Some(Secret::new(url)),
+        false => Some(given),
     }
 }
 

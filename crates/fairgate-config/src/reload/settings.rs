@@ -11,11 +11,11 @@ use fairgate_money::{ModelPrices, PerMillion, Price, PriceRates};
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
 use crate::config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
-    FileCostConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
-    LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
-    PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
-    Tokenizer, UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
-    WebhookConfig,
+    FileCostConfig, FleetConfig, GatewayMetricsConfig, HealthConfig, HostedBudget,
+    HostedOverBudget, JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig,
+    OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig,
+    Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamCredential,
+    UpstreamDialects, UpstreamTimeouts, WebhookConfig,
 };
 use crate::field_rules::{FieldRule, FieldRules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -103,9 +103,10 @@ pub(super) fn settings(config: &Config) -> BTreeMap<SettingKey, Setting> {
         data_dir,
         store: StoreConfig { url, keep_days, spool, spool_bytes_max },
         on_store_failure,
-        admin: AdminConfig { token, listen: admin_listen },
+        admin: AdminConfig { token, listen: admin_listen, viewer_token, pages },
         journal,
         limits,
+        metrics: GatewayMetricsConfig { tenants_max },
         fleet,
         drain_grace,
         upstreams,
@@ -125,9 +126,12 @@ pub(super) fn settings(config: &Config) -> BTreeMap<SettingKey, Setting> {
     list.fixed("store.spool_size_max", format_size(*spool_bytes_max));
     list.live("on_store_failure", failure_word(*on_store_failure));
     list.secret("admin.token", token.as_ref());
+    list.secret("admin.viewer_token", viewer_token.as_ref());
+    list.live("admin.pages", pages);
     list.fixed_option("admin.listen", *admin_listen);
     journal_settings(&mut list, journal.as_ref());
     limit_settings(&mut list, limits);
+    list.fixed("metrics.tenants", tenants_max);
     fleet_settings(&mut list, fleet);
     price_settings(&mut list, prices);
     for (i, upstream) in upstreams.iter().enumerate() {

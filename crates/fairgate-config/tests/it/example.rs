@@ -162,6 +162,7 @@ fn what_is_commented_out_is_the_default_or_off() {
         "tls:",
         "url: {env: FAIRGATE_STORE_URL}",
         "token: {env: FAIRGATE_ADMIN_TOKEN}",
+        "viewer_token: {env: FAIRGATE_VIEWER_TOKEN}",
         // Addresses of proxies.
         "limits:",
         // A budget for all projects.

@@ -69,6 +69,7 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
     let variables = [
         ("OPENAI_API_KEY", SECRET),
         ("FAIRGATE_ADMIN_TOKEN", SECRET),
+        ("FAIRGATE_VIEWER_TOKEN", "a-token-for-those-who-only-read"),
         ("FAIRGATE_WEBHOOK_SECRET", SECRET),
         ("FAIRGATE_STORE_URL", &url),
         ("SHORT_TOKEN", "short"),

@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
+use fairgate_api::fleet::TaskState;
+
 use super::*;
+use crate::agent_id::AgentId;
+use crate::agent_reports::{TaskCompletion, TaskFailure};
 use crate::claims::LimitCause;
-use crate::fleet::AgentId;
-use crate::model::{TaskCompletionBody, TaskFailureBody};
-use crate::state::TaskState;
 use crate::testing::FleetTestWorld;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -136,7 +137,7 @@ async fn shares(unit: FleetCredit) -> [u32; 2] {
             w.run(sql, &[]).await;
         }
         counts[usize::from(is_free)] += 1;
-        w.fleet().complete(&agent("a0"), &task, 1, TaskCompletionBody::default()).await.unwrap();
+        w.fleet().complete(&agent("a0"), &task, 1, TaskCompletion::default()).await.unwrap();
     }
     counts
 }
@@ -161,7 +162,7 @@ async fn a_task_shows_what_it_was_charged_for() {
     w.agents(1).await;
     w.given(&["a0"]).await;
     w.pass(30);
-    w.fleet().complete(&agent("a0"), "p-0", 1, TaskCompletionBody::default()).await.unwrap();
+    w.fleet().complete(&agent("a0"), "p-0", 1, TaskCompletion::default()).await.unwrap();
     assert_eq!(charged(&w, "p-0").await, (0, 300, 30));
     let why = w.fleet().why("p-0").await.unwrap();
     assert_eq!(why.sentence, "It is completed, and no call was made through the gateway for it.");
@@ -176,7 +177,7 @@ async fn a_task_shows_what_it_was_charged_for() {
     w.fleet().note_limit(&claim, until, LimitCause::Provider).await.unwrap();
     w.run("UPDATE fleet_tasks SET used = 101, calls = 3 WHERE id = 'p-1'", &[]).await;
     w.pass(50);
-    w.fleet().fail(&agent("a0"), "p-1", 1, TaskFailureBody::default()).await.unwrap();
+    w.fleet().fail(&agent("a0"), "p-1", 1, TaskFailure::default()).await.unwrap();
     assert_eq!(charged(&w, "p-1").await, (101, 101, 10));
 }
 
@@ -194,7 +195,7 @@ async fn the_wait_for_a_budget_is_charged() {
     let until = Some(UnixMicros(w.now.0 + 100_000_000));
     w.fleet().note_limit(&claim, until, LimitCause::TenantBudget).await.unwrap();
     w.pass(30);
-    let line = w.fleet().fail(&agent("a0"), "p-0", 1, TaskFailureBody::default()).await.unwrap();
+    let line = w.fleet().fail(&agent("a0"), "p-0", 1, TaskFailure::default()).await.unwrap();
     assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
     assert_eq!(charged(&w, "p-0").await, (0, 300, 30));
 }
@@ -222,7 +223,7 @@ async fn an_outage_is_not_charged() {
         w.store.transact::<_, StoreError>(durability, work).await.unwrap();
     }
     w.pass(5);
-    w.fleet().complete(&agent("a0"), "p-0", 1, TaskCompletionBody::default()).await.unwrap();
+    w.fleet().complete(&agent("a0"), "p-0", 1, TaskCompletion::default()).await.unwrap();
     assert_eq!(charged(&w, "p-0").await, (0, 100, 10));
 }
 
@@ -241,7 +242,7 @@ async fn budgets_count_tokens_alone() {
         w.agents(2).await;
         assert_eq!(w.given(&["a0"]).await, ["one"]);
         w.pass(600);
-        w.fleet().complete(&agent("a0"), "one", 1, TaskCompletionBody::default()).await.unwrap();
+        w.fleet().complete(&agent("a0"), "one", 1, TaskCompletion::default()).await.unwrap();
         // 600 000 tokens of time were charged; 850 of 1000 tokens are used.
         assert_eq!(w.given(&["a0", "a1"]).await, ["two", "-"], "{unit:?}");
     }

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use fairgate_api::fleet::TaskExplanation;
+
 use crate::call_context::CallContext;
 use crate::error::FleetError;
-use crate::model::TaskExplanation;
 use crate::testing::{FleetTestWorld, START};
 
 async fn why(w: &FleetTestWorld, task: &str) -> TaskExplanation {

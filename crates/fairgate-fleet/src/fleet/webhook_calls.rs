@@ -1,13 +1,14 @@
 //! Calls of [`Fleet`] for the part of the gateway that delivers events to webhooks.
 
+use fairgate_api::fleet::{WebhookEventKind, WebhookPendingEvent};
 use fairgate_store::TransactionDurability;
 
 use crate::call_context::CallContext;
 use crate::fleet::{Fleet, FleetFuture};
+use crate::webhooks::WebhookSubscription;
 use crate::webhooks::budget_alerts::BudgetAlerts;
 use crate::webhooks::delivery_queue::{self, WebhookDelivery, WebhookResult, WebhookTotals};
 use crate::webhooks::event_log::{self, WebhookBody};
-use crate::webhooks::{WebhookEventKind, WebhookPendingEvent, WebhookSubscription};
 
 /// Actor of deliveries. They change nothing that the history or the audit trail shows.
 const ACTOR: &str = "fleet";

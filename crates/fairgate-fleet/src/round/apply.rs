@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
+use fairgate_api::agents::Claim;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde_json::json;
 
+use super::GrantedClaim;
 use super::load::HeldTask;
 use super::round_input::ReadyTask;
 use super::{AgentRow, ClaimingAgent, RoundOptions};
-use crate::model::Claim;
 use crate::transition::write::{self, NewClaim};
 use crate::{json_rows, task_key};
 
@@ -156,16 +157,16 @@ pub(super) fn claims(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
     grants: &[TaskGrant],
-) -> Result<Vec<(usize, Claim)>, StoreError> {
+) -> Result<Vec<(usize, GrantedClaim)>, StoreError> {
     if grants.is_empty() {
         return Ok(Vec::new());
     }
     let tasks = json_rows::texts(tx.database(), 1);
     let sql = format!(
-        "SELECT t.id, t.project, p.tenant, t.epoch, t.title, t.prompt, t.question, t.answer, t.in_workspace, \
+        "SELECT t.id, t.project, p.tenant, t.epoch, t.title, m.prompt, t.question, t.answer, t.in_workspace, \
          w.path, t.reserved, t.lease_until, t.timeout, t.claimed_at + t.timeout, \
          EXISTS (SELECT 1 FROM fleet_needs n WHERE n.task = t.id) FROM fleet_tasks t JOIN fleet_projects p ON p.id = t.project \
-         LEFT JOIN fleet_workspaces w ON w.id = t.in_workspace WHERE t.id IN {tasks}"
+         JOIN fleet_prompts m ON m.task = t.id LEFT JOIN fleet_workspaces w ON w.id = t.in_workspace WHERE t.id IN {tasks}"
     );
     let by_task: HashMap<&str, &TaskGrant> =
         grants.iter().map(|it| (it.task.as_str(), it)).collect();
@@ -191,10 +192,10 @@ pub(super) fn claims(
             timeout_s: row.count_or_null(12)?.map(|micros| micros / 1_000_000),
             timeout_at: row.moment_or_null(13)?,
             results: Vec::new(),
-            has_needs: row.flag(14)?,
             task,
         };
-        claims.push((grant.place, claim));
+        let has_needs = row.flag(14)?;
+        claims.push((grant.place, GrantedClaim { claim, has_needs }));
         Ok(())
     })?;
     Ok(claims)

@@ -1,6 +1,7 @@
 //! Ends leases that ran out and pauses that are over.
 
-use fairgate_store::{StoreError, Transaction};
+use fairgate_api::fleet::{TaskState, WebhookEventKind};
+use fairgate_store::{DatabaseKind, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 
@@ -8,9 +9,7 @@ use super::RoundOptions;
 use crate::credit::{self, EndingClaim};
 use crate::project_baseline;
 use crate::retry_policy::{self, AfterFailure};
-use crate::state::TaskState;
 use crate::transition::{TaskRow, TaskTransition, write};
-use crate::webhooks::WebhookEventKind;
 use crate::webhooks::event_log::{self, WebhookEvent};
 use crate::window_usage;
 
@@ -24,12 +23,19 @@ pub(super) fn expire(
     now: UnixMicros,
 ) -> Result<ExpiryResult, StoreError> {
     let values = [now.into(), ENDS_MAX.into()];
-    let select = format!("SELECT {} FROM fleet_tasks", TaskRow::COLUMNS);
+    // SQLite would take the index of states, and read all tasks that are held or paused.
+    let (by_lease, by_pause) = match tx.database() {
+        DatabaseKind::Sqlite => ("INDEXED BY fleet_tasks_lease", "INDEXED BY fleet_tasks_resume"),
+        DatabaseKind::Postgres => ("", ""),
+    };
+    let columns = TaskRow::COLUMNS;
     let leases = format!(
-        "{select} WHERE lease_until <= $1 AND state IN {HELD_STATES} ORDER BY lease_until, id LIMIT $2"
+        "SELECT {columns} FROM fleet_tasks {by_lease} WHERE lease_until <= $1 AND state IN {HELD_STATES} \
+         ORDER BY lease_until, id LIMIT $2"
     );
     let pauses = format!(
-        "{select} WHERE resume_after <= $1 AND state = 'PAUSED' ORDER BY resume_after, id LIMIT $2"
+        "SELECT {columns} FROM fleet_tasks {by_pause} WHERE resume_after <= $1 AND state = 'PAUSED' \
+         ORDER BY resume_after, id LIMIT $2"
     );
     let mut due = tx.list(&leases, &values, TaskRow::read)?;
     let pauses = tx.list(&pauses, &values, TaskRow::read)?;
@@ -43,8 +49,8 @@ pub(super) fn expire(
     let held = due.iter().filter(|it| it.state.is_held());
     let held: Vec<_> = held.map(|it| EndingClaim { task: &it.id, is_completed: false }).collect();
     credit::charge(tx, &rules.credit, &held, now)?;
-    let changes = due.iter().zip(&ends).map(|(due, end)| (end.step(due), end));
-    write::release(tx, "fleet", now, &changes.collect::<Vec<_>>())?;
+    let changes = due.iter().zip(&ends).map(|(due, end)| (end.step(due, "fleet"), end));
+    write::release(tx, now, &changes.collect::<Vec<_>>())?;
     let events: Vec<_> =
         due.iter().zip(&ends).flat_map(|(due, end)| [lost(due, now), end.event(due)]).collect();
     let events: Vec<_> = events.into_iter().flatten().collect();

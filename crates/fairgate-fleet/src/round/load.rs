@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
+use fairgate_api::fleet::FleetProjectStatus;
 use fairgate_core::proportional::CreditWeight;
 use fairgate_price::TokenRate;
 use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
@@ -22,13 +23,13 @@ use super::decide::OutOfLoadedTasks;
 use super::round_input::{LabelGroup, ProjectRow, ReadyTask, RoundAgent, RoundInput};
 use super::{RoundOptions, forecast};
 use crate::agent_access;
-use crate::credit::{self, ClaimTimes, FleetCredit, ProjectWork};
-use crate::fleet::FleetShare;
+use crate::credit::{self, ClaimTimes, ProjectWork};
+use crate::json_rows;
+use crate::options::{FleetCredit, FleetShare};
 use crate::project_account::{self, ProjectAccount};
 use crate::tenant_baseline;
 use crate::unfit_tasks::UnfitTasks;
 use crate::window_usage::WindowSums;
-use crate::{json_rows, state};
 
 /// Payer that stands for all tenants, for the price by which running tasks are compared. No tenant has this name. The
 /// charge of a claim that ends is exact: it leaves out the work of the tenant that pays.
@@ -164,8 +165,7 @@ fn projects(
                 &agent_access::read_list(&row.text(24)?)?,
                 &agent_access::read_list(&row.text(25)?)?,
             ),
-            is_active: row.text(1)? == <&str>::from(state::FleetProjectStatus::Active)
-                && !is_disabled,
+            is_active: row.text(1)? == <&str>::from(FleetProjectStatus::Active) && !is_disabled,
             weight: weight(row.count(2)?)?,
             agents_max: if row.flag(4)? { row.count(3)?.min(1) } else { row.count(3)? },
             kind_max: kind_max(&row.text(5)?)?,

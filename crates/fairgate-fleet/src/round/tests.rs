@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use fairgate_api::fleet::NewTasks;
 use fairgate_core::proportional::schedule;
 
 use super::*;
-use crate::fleet::{AgentId, FleetShare};
-use crate::model::{NewTasks, TaskCompletionBody, TaskFailureBody, TaskReleaseBody};
+use crate::agent_id::AgentId;
+use crate::agent_reports::{TaskCompletion, TaskFailure, TaskRelease};
+use crate::options::FleetShare;
 use crate::testing::{FleetTestWorld, START, claim_of};
 
 fn agent_id(id: &str) -> AgentId {
@@ -68,10 +70,10 @@ async fn a_failed_try_uses_up_the_guarantee() {
     w.run("UPDATE fleet_tasks SET state = 'IN_PROGRESS' WHERE id = 'broken-0'", &[]).await;
     w.pass(61);
     assert_eq!(w.given(&["a0"]).await, ["busy-0"], "its agent died");
-    w.fleet().release(&agent_id("a0"), "busy-0", 1, TaskReleaseBody::default()).await.unwrap();
+    w.fleet().release(&agent_id("a0"), "busy-0", 1, TaskRelease::default()).await.unwrap();
     w.run("UPDATE fleet_projects SET window_completed = 0 WHERE id = 'broken'", &[]).await;
     assert_eq!(w.given(&["a0"]).await, ["broken-1"]);
-    let failure = TaskFailureBody::default();
+    let failure = TaskFailure::default();
     w.fleet().fail(&agent_id("a0"), "broken-1", 1, failure).await.unwrap();
     assert_eq!(w.given(&["a0"]).await, ["busy-0"], "its agent says that it failed");
 }
@@ -521,7 +523,7 @@ fn worked_ns() -> u64 {
 async fn round_us(projects: i64) -> (u64, u128) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
-    let w = FleetTestWorld::at(&url, crate::fleet::FleetOptions::default()).await;
+    let w = FleetTestWorld::at(&url, crate::options::FleetOptions::default()).await;
     w.fill(projects, 20_000, 200).await;
     let names = names(200);
     let mut works = Vec::new();
@@ -632,7 +634,7 @@ async fn tasks_of_tenants(share: FleetShare, weight: i64) -> [usize; 2] {
         w.run(sql, &[claim.project.as_str().into()]).await;
         w.run("UPDATE fleet_tasks SET used = 100 WHERE id = $1", &[claim.task.as_str().into()])
             .await;
-        let done = TaskCompletionBody::default();
+        let done = TaskCompletion::default();
         w.fleet().complete(&agent_id("a0"), &claim.task, claim.epoch, done).await.unwrap();
     }
     counts

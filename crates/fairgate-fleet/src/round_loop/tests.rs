@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 use fairgate_journal::schedule::read_round;
 use fairgate_store::{Store, StoreError, StoreOptions, Transaction, TransactionDurability};
 
+use crate::agent_id::AgentId;
+use crate::agent_reports::TaskCompletion;
 use crate::error::FleetError;
-use crate::fleet::{AgentId, Fleet, FleetOptions, SystemClock};
-use crate::model::TaskCompletionBody;
+use crate::fleet::Fleet;
+use crate::fleet_clock::SystemClock;
+use crate::options::FleetOptions;
 use crate::testing::FleetTestWorld;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -22,7 +25,7 @@ fn agent(id: &str) -> AgentId {
 /// A world at the present, its fleet, and the loop.
 async fn running(options: FleetOptions) -> (FleetTestWorld, Fleet, tokio::task::JoinHandle<()>) {
     let mut w = FleetTestWorld::with(options).await;
-    w.now = crate::fleet::FleetClock::now(&SystemClock);
+    w.now = crate::fleet_clock::FleetClock::now(&SystemClock);
     let fleet = Fleet::new(w.store.clone(), Arc::new(SystemClock), w.options.clone());
     let running = tokio::spawn(fleet.run());
     (w, fleet, running)
@@ -99,9 +102,9 @@ async fn a_lease_that_ends_is_a_task_for_the_next_agent() {
     let first = fleet.claim(&agent("a0"), LONG).await.unwrap().unwrap();
     let second = fleet.claim(&agent("a1"), LONG).await.unwrap().unwrap();
     assert_eq!((first.epoch, second.epoch), (1, 2));
-    let late = fleet.complete(&agent("a0"), "t", 1, TaskCompletionBody::default()).await;
+    let late = fleet.complete(&agent("a0"), "t", 1, TaskCompletion::default()).await;
     assert!(matches!(late, Err(FleetError::LeaseLost { .. })), "{late:?}");
-    fleet.complete(&agent("a1"), "t", 2, TaskCompletionBody::default()).await.unwrap();
+    fleet.complete(&agent("a1"), "t", 2, TaskCompletion::default()).await.unwrap();
     fleet.stop();
     running.await.unwrap();
 }

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::expected_state::ClaimEnding;
 use super::simulated_fleet::{AbandonedClaim, FleetSimActivity, FleetSimulation};
+use crate::round::GrantedClaim;
 
 /// Longest time that an agent waits for a task, in virtual seconds.
 const WAIT_S: u64 = 60;
@@ -56,7 +57,7 @@ impl FleetSimulation {
         for (agent, claimed) in
             self.abandoned_claims.iter_mut().filter_map(lost).collect::<Vec<_>>()
         {
-            if let Some(claim) = claimed.unwrap() {
+            if let Some(GrantedClaim { claim, .. }) = claimed.unwrap() {
                 self.expected.given(&self.agents[agent].id.id, &claim);
                 self.counts.claims_unheard += 1;
             }
@@ -67,7 +68,7 @@ impl FleetSimulation {
                 continue;
             };
             let Ok(claimed) = answer.try_recv() else { continue };
-            let claim = claimed.unwrap();
+            let claim = claimed.unwrap().map(|granted| granted.claim);
             if let Some(claim) = &claim {
                 let id = &self.agents[agent].id.id;
                 self.expected.given(id, claim);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::model::Claim;
+use fairgate_api::agents::Claim;
 
 /// Expected state of the fleet.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use fairgate_store::{BudgetOwners, StoreError, Transaction};
 use super::expected_state::ExpectedClaim;
 use super::operators::{labels_of, machine_of};
 use super::simulated_fleet::FleetSimulation;
-use crate::credit::FleetCredit;
+use crate::options::FleetCredit;
 
 impl FleetSimulation {
     /// Returns the first column of each row.

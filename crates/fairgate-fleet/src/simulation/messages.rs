@@ -1,9 +1,11 @@
 //! Messages of agents: they may be late, arrive twice, or never; and so may their answers.
 
+use fairgate_api::agents::TaskLeaseBody;
+
 use super::expected_state::{ClaimEnding, ExpectedClaim};
 use super::simulated_fleet::{FleetSimActivity, FleetSimulation};
+use crate::agent_reports::{TaskCompletion, TaskFailure, TaskHeartbeat, TaskQuestion, TaskRelease};
 use crate::error::FleetError;
-use crate::model::*;
 
 /// Message of an agent about its claim.
 #[derive(Clone, Debug)]
@@ -117,32 +119,30 @@ impl FleetSimulation {
         let FleetSimMessage { task, epoch, tokens, .. } = message;
         let (task, epoch, tokens) = (task.as_str(), *epoch, *tokens);
         let Some(ending) = message.ending else {
-            let heartbeat = TaskHeartbeatBody { progress: Some("at work".into()), tokens };
+            let heartbeat = TaskHeartbeat { progress: Some("at work".into()), tokens };
             return fleet.heartbeat(&id, task, epoch, heartbeat).await.map(Some);
         };
-        let failure = |reason: &str| TaskFailureBody {
+        let failure = |reason: &str| TaskFailure {
             reason: Some(reason.to_owned()),
             limited_until: None,
             tokens,
         };
         let ended = match ending {
             ClaimEnding::Complete => {
-                fleet.complete(&id, task, epoch, TaskCompletionBody { result: None, tokens }).await
+                fleet.complete(&id, task, epoch, TaskCompletion { result: None, tokens }).await
             }
             ClaimEnding::Fail => fleet.fail(&id, task, epoch, failure("it broke")).await,
             ClaimEnding::Limited => {
                 let until = Some(fairgate_time::UnixMicros(self.now() + 90_000_000));
-                let failure = TaskFailureBody { limited_until: until, ..failure("a limit") };
+                let failure = TaskFailure { limited_until: until, ..failure("a limit") };
                 fleet.fail(&id, task, epoch, failure).await
             }
             ClaimEnding::Ask => {
-                let question = TaskQuestionBody { question: "Which?".into(), tokens };
+                let question = TaskQuestion { question: "Which?".into(), tokens };
                 fleet.ask(&id, task, epoch, question).await
             }
             // Usage that it did not report is not charged.
-            ClaimEnding::Release => {
-                fleet.release(&id, task, epoch, TaskReleaseBody::default()).await
-            }
+            ClaimEnding::Release => fleet.release(&id, task, epoch, TaskRelease::default()).await,
         };
         ended.map(|_| None)
     }

@@ -1,5 +1,6 @@
 //! Model calls under task keys, made as the gateway makes them: key lookup, reservation, and rows of the ledger.
 
+use fairgate_api::agents::Claim;
 use fairgate_store::{
     AttemptOutcome, AttemptRow, KeyHash, MicroUnits, Reservation, ReservationRefused, TaskClaim,
     UsageSource, UsageTerms, UsageWindow,
@@ -8,7 +9,6 @@ use fairgate_time::UnixMicros;
 
 use super::expected_state::ExpectedCall;
 use super::simulated_fleet::FleetSimulation;
-use crate::model::Claim;
 
 /// Largest reservation of one call, in tokens.
 const CALL_MAX: u64 = 400;

@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fairgate_api::RightsPatchBody;
+use fairgate_api::fleet::{
+    FleetProjectStatus, NewAgent, NewProject, NewTask, NewTasks, NewWorkspace, ProjectPatch,
+    ProjectShareWeight, TaskAction, TaskState,
+};
 use fairgate_core::proportional::CreditWeight;
 use fairgate_store::{Transaction, TransactionDurability};
 
 use super::expected_state::{ExpectedProject, ExpectedTask};
 use super::simulated_fleet::{FleetSimActivity, FleetSimAgent, FleetSimSize, FleetSimulation};
+use crate::agent_id::AgentId;
 use crate::agents;
 use crate::call_context::CallContext;
 use crate::error::FleetError;
-use crate::fleet::{AgentId, FleetClock};
-use crate::model::*;
-use crate::rights_body::RightsPatchBody;
-use crate::state::{FleetProjectStatus, TaskState};
+use crate::fleet_clock::FleetClock;
 
 /// Labels that some projects, the tenant `u` and some tasks require.
 const PROJECT_LABEL: &str = "tool:gpu";

@@ -7,7 +7,8 @@ use fairgate_journal::schedule::{ScheduleRound, read_round, write_round};
 use fairgate_store::{Store, StoreError, StoreOptions, Transaction};
 
 use super::simulated_fleet::{FleetSimActivity, FleetSimServer, FleetSimulation};
-use crate::fleet::{Fleet, FleetClock};
+use crate::fleet::Fleet;
+use crate::fleet_clock::FleetClock;
 use crate::round_loop::LoopStepResult;
 use crate::round_timer::RoundTimer;
 

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use fairgate_api::agents::Claim;
 use fairgate_store::{KeyHash, Store, UsageTerms};
 
 use super::FleetSimRng;
 use super::expected_state::ExpectedCall;
 use super::model_calls::{reservation, row};
-use crate::fleet::{AgentId, Fleet, FleetShare};
-use crate::model::{Claim, TaskCompletionBody};
+use crate::agent_id::AgentId;
+use crate::agent_reports::TaskCompletion;
+use crate::fleet::Fleet;
+use crate::options::FleetShare;
 use crate::testing::{FleetTestWorld, asker, claim_of};
 
 /// Agent that works on a task.
@@ -139,7 +142,7 @@ async fn settle(store: &Store, (request, flight): &(String, ExpectedCall), token
 
 async fn complete(fleet: &Fleet, worker: &BusyAgent<'_>) {
     let id = AgentId { id: worker.agent.to_owned(), seed: asker(worker.agent).seed, token: None };
-    let done = TaskCompletionBody { result: None, tokens: Some(1 << 30) };
+    let done = TaskCompletion { result: None, tokens: Some(1 << 30) };
     fleet.complete(&id, &worker.claim.task, worker.claim.epoch, done).await.unwrap();
 }
 

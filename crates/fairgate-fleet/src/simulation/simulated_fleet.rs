@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use fairgate_api::agents::Claim;
 use fairgate_store::{Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, Store, StoreOptions};
 use fairgate_time::UnixMicros;
 use tokio::sync::oneshot;
@@ -12,10 +13,11 @@ use super::FleetSimRng;
 use super::expected_state::{ClaimEnding, ExpectedState};
 use super::messages::FleetSimMessage;
 use super::operators;
+use crate::agent_id::AgentId;
 use crate::claim_waiters::ClaimResult;
-use crate::credit::FleetCredit;
-use crate::fleet::{AgentId, Fleet, FleetClock, FleetOptions, FleetShare};
-use crate::model::*;
+use crate::fleet::Fleet;
+use crate::fleet_clock::FleetClock;
+use crate::options::{FleetCredit, FleetOptions, FleetShare};
 use crate::round_timer::RoundTimer;
 
 const START: i64 = 1_800_000_000_000_000;

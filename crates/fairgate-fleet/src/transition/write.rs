@@ -2,13 +2,13 @@
 //! change against the state machine and write it to the history. A claim begins in [`begin_claims`] and ends in
 //! [`release`].
 
+use fairgate_api::fleet::TaskState;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde_json::{Value as Json, json};
 
 use super::{TaskRow, TaskTransition};
 use crate::json_rows;
-use crate::state::TaskState;
 use crate::task_history::{self, NewTaskStep};
 
 /// Assignments that end a claim, except for [`KEEP_USAGE`].
@@ -30,10 +30,9 @@ struct ColumnsWithState {
 }
 
 /// Moves tasks to states in which no agent holds them. Their claims end, their workspaces are freed, and their task keys
-/// stop working. Runs a constant number of SQL statements per 500 tasks.
+/// stop working. Runs a constant number of SQL statements.
 pub(crate) fn release(
     tx: &mut dyn Transaction,
-    actor: &str,
     now: UnixMicros,
     changes: &[(NewTaskStep<'_>, &TaskTransition)],
 ) -> Result<(), StoreError> {
@@ -64,7 +63,7 @@ pub(crate) fn release(
         condition: "",
     };
     let steps: Vec<_> = changes.iter().map(|(step, _)| *step).collect();
-    write_states(tx, actor, now, &steps, columns)?;
+    write_states(tx, now, &steps, columns)?;
     let held = steps.iter().filter(|step| step.from.is_held()).map(|step| step.task);
     free_workspaces(tx, &held.collect::<Vec<_>>())
 }
@@ -100,7 +99,7 @@ pub(crate) fn given_to(agent: &str) -> String {
 }
 
 /// Gives ready tasks to agents: the tasks become ASSIGNED, under their next epoch. Runs a constant number of SQL
-/// statements per 500 tasks.
+/// statements.
 pub(crate) fn begin_claims(
     tx: &mut dyn Transaction,
     now: UnixMicros,
@@ -137,10 +136,11 @@ pub(crate) fn begin_claims(
             from: TaskState::Ready,
             to: TaskState::Assigned,
             epoch: claim.epoch,
+            actor: "fleet",
             reason: Some(reason),
         })
         .collect();
-    write_states(tx, "fleet", now, &steps, columns)
+    write_states(tx, now, &steps, columns)
 }
 
 /// Moves an ASSIGNED task to IN_PROGRESS, because its agent has begun. The claim goes on.
@@ -155,10 +155,11 @@ pub(crate) fn begin_work(
         from: task.state,
         to: TaskState::InProgress,
         epoch: task.epoch,
+        actor,
         reason: None,
     };
     let columns = ColumnsWithState { rows: vec![Vec::new()], ..ColumnsWithState::default() };
-    write_states(tx, actor, now, &[step], columns)
+    write_states(tx, now, &[step], columns)
 }
 
 /// Writes the new states of tasks, the columns that change together with them, and the history. Fails if the state
@@ -166,7 +167,6 @@ pub(crate) fn begin_work(
 /// must then be rolled back.
 fn write_states(
     tx: &mut dyn Transaction,
-    actor: &str,
     now: UnixMicros,
     steps: &[NewTaskStep<'_>],
     columns: ColumnsWithState,
@@ -193,7 +193,7 @@ fn write_states(
         let problem = format!("only {written} of {wanted} tasks were in the expected state");
         return Err(StoreError::Database(problem));
     }
-    task_history::add(tx, actor, now, steps)
+    task_history::add(tx, now, steps)
 }
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn step(from: TaskState, to: TaskState) -> NewTaskStep<'static> {
-        NewTaskStep { task: "t", from, to, epoch: 3, reason: None }
+        NewTaskStep { task: "t", from, to, epoch: 3, actor: "admin", reason: None }
     }
 
     fn release_one(
@@ -224,7 +224,7 @@ mod tests {
     ) -> Result<(), StoreError> {
         let task = load_task(tx, "t").unwrap();
         let next = TaskTransition::to(to, &task);
-        release(tx, "admin", NOW, &[(step(from, to), &next)])
+        release(tx, NOW, &[(step(from, to), &next)])
     }
 
     #[test]

@@ -9,11 +9,12 @@
 
 use std::time::Duration;
 
+use fairgate_api::fleet::WebhookEventKind;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 
+use super::WebhookSubscriptions;
 use super::event_log::{self, WebhookEvent, WebhookSubject};
-use super::{WebhookEventKind, WebhookSubscriptions};
 use crate::project_account;
 use crate::window_usage::{UsageWindow, WindowSums};
 

@@ -1,9 +1,9 @@
 //! Events that wait for their delivery: servers claim those that are due, and record the results.
 
+use fairgate_api::fleet::WebhookPendingEvent;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
 
-use super::WebhookPendingEvent;
 use super::retry_schedule::{LIFETIME, TRIES_MAX, pause_after};
 use crate::json_rows;
 use crate::retry_policy;

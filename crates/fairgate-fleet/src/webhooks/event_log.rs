@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fairgate_api::fleet::WebhookEventKind;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{WebhookEventKind, WebhookSubscription, WebhookSubscriptions};
+use super::{WebhookSubscription, WebhookSubscriptions};
 use crate::json_rows;
 
 /// Largest number of events of one webhook that wait for their delivery. Further events are dropped.

@@ -1,8 +1,8 @@
 //! What agents say of the tasks that they hold.
 
+use fairgate_api::fleet::{NewTask, NewWorkspace, TaskAction, TaskLine, TaskState};
 use fairgate_fleet::{
-    AgentId, FleetError, NewTask, NewWorkspace, TaskAction, TaskCompletionBody, TaskFailureBody,
-    TaskHeartbeatBody, TaskLine, TaskQuestionBody, TaskReleaseBody, TaskState,
+    AgentId, FleetError, TaskCompletion, TaskFailure, TaskHeartbeat, TaskQuestion, TaskRelease,
 };
 use fairgate_store::UnixMicros;
 
@@ -19,7 +19,7 @@ async fn signs_of_life(world: World) {
     world.add(&["a"]).await;
     let epoch = world.hold("a", "a").await;
     world.pass(30);
-    let beat = TaskHeartbeatBody { progress: Some("half\0way".into()), tokens: None };
+    let beat = TaskHeartbeat { progress: Some("half\0way".into()), tokens: None };
     let held = world.fleet.heartbeat(&agent("a"), "a", epoch, beat).await.unwrap();
     assert_eq!(held.lease_until, UnixMicros(START + 90_000_000));
     assert_eq!((held.used, held.reserved), (0, 500));
@@ -41,12 +41,12 @@ async fn signs_of_life(world: World) {
 async fn completing_twice(world: World) {
     world.add(&["a", "b<a", "c<a"]).await;
     let epoch = world.hold("a", "a").await;
-    let done = || TaskCompletionBody { result: Some("fine".into()), tokens: None };
+    let done = || TaskCompletion { result: Some("fine".into()), tokens: None };
     let first = world.fleet.complete(&agent("a"), "a", epoch, done()).await.unwrap();
     assert_eq!((first.state, first.ended_at), (TaskState::Completed, Some(world.now())));
     let steps = world.task("a").await.history.len();
     world.pass(5);
-    let other = TaskCompletionBody { result: Some("other".into()), tokens: Some(5) };
+    let other = TaskCompletion { result: Some("other".into()), tokens: Some(5) };
     let second = world.fleet.complete(&agent("a"), "a", epoch, other).await.unwrap();
     assert_eq!(first, second);
     let view = world.task("a").await;
@@ -61,13 +61,13 @@ async fn completing_twice(world: World) {
 async fn end(world: &World, verb: &str, who: &AgentId, epoch: u64) -> Result<TaskLine, FleetError> {
     let fleet = &world.fleet;
     match verb {
-        "complete" => fleet.complete(who, "x", epoch, TaskCompletionBody::default()).await,
-        "fail" => fleet.fail(who, "x", epoch, TaskFailureBody::default()).await,
+        "complete" => fleet.complete(who, "x", epoch, TaskCompletion::default()).await,
+        "fail" => fleet.fail(who, "x", epoch, TaskFailure::default()).await,
         "ask" => {
-            let question = TaskQuestionBody { question: "what?".into(), tokens: None };
+            let question = TaskQuestion { question: "what?".into(), tokens: None };
             fleet.ask(who, "x", epoch, question).await
         }
-        _ => fleet.release(who, "x", epoch, TaskReleaseBody::default()).await,
+        _ => fleet.release(who, "x", epoch, TaskRelease::default()).await,
     }
 }
 
@@ -134,7 +134,7 @@ async fn failures_are_retried_and_block(world: World) {
     world.add(&["y<x", "z<y"]).await;
     for (retries, pause) in [(1, 60), (2, 120)] {
         let epoch = world.hold("x", "a").await;
-        let failure = TaskFailureBody { reason: Some("boom".into()), ..TaskFailureBody::default() };
+        let failure = TaskFailure { reason: Some("boom".into()), ..TaskFailure::default() };
         let line = world.fleet.fail(&agent("a"), "x", epoch, failure).await.unwrap();
         assert_eq!((line.state, line.retries), (TaskState::Paused, retries));
         assert_eq!(line.resume_after, Some(UnixMicros(world.now().0 + pause * 1_000_000)));
@@ -142,7 +142,7 @@ async fn failures_are_retried_and_block(world: World) {
         world.pass(pause);
     }
     let epoch = world.hold("x", "a").await;
-    let line = world.fleet.fail(&agent("a"), "x", epoch, TaskFailureBody::default()).await.unwrap();
+    let line = world.fleet.fail(&agent("a"), "x", epoch, TaskFailure::default()).await.unwrap();
     assert_eq!((line.state, line.retries, line.resume_after), (TaskState::Blocked, 2, None));
     assert_eq!(
         line.reason.unwrap(),
@@ -155,10 +155,8 @@ async fn failures_are_retried_and_block(world: World) {
 async fn limits_pause_without_a_retry(world: World) {
     world.add(&["x"]).await;
     let epoch = world.hold("x", "a").await;
-    let limited = |until| TaskFailureBody {
-        limited_until: Some(UnixMicros(until)),
-        ..TaskFailureBody::default()
-    };
+    let limited =
+        |until| TaskFailure { limited_until: Some(UnixMicros(until)), ..TaskFailure::default() };
     for bad in [-1, i64::MAX] {
         let wrong = world.fleet.fail(&agent("a"), "x", epoch, limited(bad)).await;
         assert_eq!(field(wrong), "limited_until");
@@ -174,7 +172,7 @@ async fn limits_pause_without_a_retry(world: World) {
 async fn reports_count_once(world: World) {
     world.add(&["x", "y"]).await;
     let used = || world.number("SELECT window_tokens FROM fleet_projects WHERE id = 'p'");
-    let beat = |tokens| TaskHeartbeatBody { tokens: Some(tokens), progress: None };
+    let beat = |tokens| TaskHeartbeat { tokens: Some(tokens), progress: None };
     // One that calls through the gateway may say what it likes.
     let epoch = world.hold("x", "a").await;
     let held = world.fleet.heartbeat(&agent("a"), "x", epoch, beat(1_000_000)).await.unwrap();
@@ -187,13 +185,13 @@ async fn reports_count_once(world: World) {
     }
     let too_much = world.fleet.heartbeat(&agent("c"), "y", epoch, beat(u64::MAX)).await;
     assert_eq!(field(too_much), "tokens");
-    let fail = TaskFailureBody { tokens: Some(350), ..TaskFailureBody::default() };
+    let fail = TaskFailure { tokens: Some(350), ..TaskFailure::default() };
     world.fleet.fail(&agent("c"), "y", epoch, fail.clone()).await.unwrap();
     world.fleet.fail(&agent("c"), "y", epoch, fail).await.unwrap();
     assert_eq!(used().await, 350);
     // The next claim counts from 0.
     let epoch = world.hold("y", "c").await;
-    let done = TaskCompletionBody { tokens: Some(50), result: None };
+    let done = TaskCompletion { tokens: Some(50), result: None };
     let line = world.fleet.complete(&agent("c"), "y", epoch, done).await.unwrap();
     assert_eq!((line.used, used().await), (400, 400));
     let kept = "SELECT CAST(SUM(tokens) AS BIGINT) FROM fleet_usage WHERE project = 'p'";
@@ -209,7 +207,7 @@ async fn what_tasks_use_is_learned(world: World) {
         let world = &world;
         async move {
             let epoch = world.hold(id, "c").await;
-            let done = TaskCompletionBody { tokens: Some(tokens), result: None };
+            let done = TaskCompletion { tokens: Some(tokens), result: None };
             world.fleet.complete(&agent("c"), id, epoch, done).await.unwrap();
         }
     };
@@ -254,17 +252,16 @@ async fn workspaces_and_keys_are_freed(world: World) {
 async fn what_agents_say_is_bounded(world: World) {
     world.add(&["x"]).await;
     let epoch = world.hold("x", "a").await;
-    let beat = TaskHeartbeatBody { progress: Some("ä".repeat(4_000)), tokens: None };
+    let beat = TaskHeartbeat { progress: Some("ä".repeat(4_000)), tokens: None };
     world.fleet.heartbeat(&agent("a"), "x", epoch, beat).await.unwrap();
     assert_eq!(world.task("x").await.progress.unwrap().len(), 4_096);
-    let done = TaskCompletionBody { result: Some("x".repeat((1 << 20) + 1)), tokens: None };
+    let done = TaskCompletion { result: Some("x".repeat((1 << 20) + 1)), tokens: None };
     assert_eq!(field(world.fleet.complete(&agent("a"), "x", epoch, done).await), "result");
     for question in [String::new(), "x".repeat((16 << 10) + 1)] {
-        let question = TaskQuestionBody { question, tokens: None };
+        let question = TaskQuestion { question, tokens: None };
         assert_eq!(field(world.fleet.ask(&agent("a"), "x", epoch, question).await), "question");
     }
-    let failure =
-        TaskFailureBody { reason: Some("y".repeat(1 << 20)), ..TaskFailureBody::default() };
+    let failure = TaskFailure { reason: Some("y".repeat(1 << 20)), ..TaskFailure::default() };
     let line = world.fleet.fail(&agent("a"), "x", epoch, failure).await.unwrap();
     assert_eq!(line.reason.unwrap().len(), "failed: ".len() + 4_096);
 }
@@ -274,7 +271,7 @@ async fn completions_count_in_the_window(world: World) {
     world.add(&["x", "y"]).await;
     for id in ["x", "y"] {
         let epoch = world.hold(id, "a").await;
-        world.fleet.complete(&agent("a"), id, epoch, TaskCompletionBody::default()).await.unwrap();
+        world.fleet.complete(&agent("a"), id, epoch, TaskCompletion::default()).await.unwrap();
     }
     assert_eq!(count().await, 2);
 }
@@ -283,7 +280,7 @@ async fn histories_are_bounded(world: World) {
     world.add(&["x"]).await;
     for _ in 0..205 {
         let epoch = world.hold("x", "a").await;
-        world.fleet.release(&agent("a"), "x", epoch, TaskReleaseBody::default()).await.unwrap();
+        world.fleet.release(&agent("a"), "x", epoch, TaskRelease::default()).await.unwrap();
     }
     let history = world.task("x").await.history;
     assert_eq!((history.len(), history[0].epoch, history[199].epoch), (200, 6, 205));

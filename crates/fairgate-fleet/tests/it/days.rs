@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use fairgate_api::agents::Claim;
+use fairgate_api::fleet::{AgentPatch, FleetAgentState, TaskState};
 use fairgate_fleet::{
-    AgentPatch, Claim, Fleet, FleetAgentState, FleetError, LimitCause, TaskCompletionBody,
-    TaskFailureBody, TaskHeartbeatBody, TaskReleaseBody, TaskState,
+    Fleet, FleetError, LimitCause, TaskCompletion, TaskFailure, TaskHeartbeat, TaskRelease,
 };
 use fairgate_store::{TaskClaim, UnixMicros};
 use tokio::task::JoinHandle;
@@ -40,7 +41,7 @@ async fn claim(world: &World, id: &str) -> Option<Claim> {
 }
 
 async fn beat(world: &World, id: &str, task: &str) {
-    world.fleet.heartbeat(&agent(id), task, 1, TaskHeartbeatBody::default()).await.unwrap();
+    world.fleet.heartbeat(&agent(id), task, 1, TaskHeartbeat::default()).await.unwrap();
 }
 
 /// Waits until a round has been made with the clock as it is.
@@ -114,8 +115,8 @@ async fn a_server_that_was_away_ends_no_lease(world: World) {
     round(&fleet).await;
     assert_eq!(left(&world, "one").await, 40);
     world.pass(39);
-    fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeatBody::default()).await.unwrap();
-    fleet.complete(&agent("a"), "one", 1, TaskCompletionBody::default()).await.unwrap();
+    fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeat::default()).await.unwrap();
+    fleet.complete(&agent("a"), "one", 1, TaskCompletion::default()).await.unwrap();
     // The other agent died meanwhile.
     world.pass(2);
     round(&fleet).await;
@@ -152,7 +153,7 @@ async fn a_paused_agent_has_its_task_again(world: World) {
     world.fleet.patch_agent("admin", "a", state(FleetAgentState::Paused)).await.unwrap();
     let again = claim(&world, "a").await.unwrap();
     assert_eq!((&again.task, again.epoch, &again.key), (&first.task, first.epoch, &first.key));
-    world.fleet.complete(&agent("a"), &again.task, 1, TaskCompletionBody::default()).await.unwrap();
+    world.fleet.complete(&agent("a"), &again.task, 1, TaskCompletion::default()).await.unwrap();
     let refused = world.fleet.claim(&agent("a"), Duration::ZERO).await;
     let Err(FleetError::Agent { state: FleetAgentState::Paused, .. }) = refused else {
         panic!("it gets no new one: {refused:?}")
@@ -198,7 +199,7 @@ async fn a_limit_that_the_gateway_saw_is_no_failure(world: World) {
     assert_eq!(world.task("one").await.line.resume_after, Some(until));
     let why = world.fleet.why("one").await.unwrap();
     assert!(why.sentence.contains("its calls are stopped for another 15 min"), "{why:?}");
-    let failure = TaskFailureBody { reason: Some("429".into()), ..TaskFailureBody::default() };
+    let failure = TaskFailure { reason: Some("429".into()), ..TaskFailure::default() };
     let line = world.fleet.fail(&agent("a"), "one", epoch, failure.clone()).await.unwrap();
     assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
     assert_eq!(line.resume_after, Some(until));
@@ -228,7 +229,7 @@ async fn a_limit_holds_for_what_is_given_back(world: World) {
         .await
         .unwrap();
     for _ in 0..2 {
-        let release = TaskReleaseBody { reason: Some("not now".into()), unfit: false };
+        let release = TaskRelease { reason: Some("not now".into()), unfit: false };
         let line = world.fleet.release(&agent("a"), "one", first.epoch, release).await.unwrap();
         assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
         assert_eq!(line.resume_after, Some(until));
@@ -253,11 +254,9 @@ fn while_the_database_is_away_no_lease_ends() {
             async move { fleet.claim(&agent("c"), Duration::from_secs(60)).await }
         });
         server.stand_still();
-        let refused =
-            world.fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeatBody::default()).await;
+        let refused = world.fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeat::default()).await;
         assert!(matches!(refused, Err(FleetError::Store(_))), "{refused:?}");
-        let refused =
-            world.fleet.complete(&agent("b"), "two", 1, TaskCompletionBody::default()).await;
+        let refused = world.fleet.complete(&agent("b"), "two", 1, TaskCompletion::default()).await;
         assert!(matches!(refused, Err(FleetError::Store(_))), "{refused:?}");
         world.pass(HOUR);
         server.go_on();
@@ -268,11 +267,7 @@ fn while_the_database_is_away_no_lease_ends() {
         assert!(left(&world, "one").await >= 39, "{}", left(&world, "one").await);
         beat(&world, "a", "one").await;
         for _ in 0..2 {
-            world
-                .fleet
-                .complete(&agent("b"), "two", 1, TaskCompletionBody::default())
-                .await
-                .unwrap();
+            world.fleet.complete(&agent("b"), "two", 1, TaskCompletion::default()).await.unwrap();
         }
         let two = world.task("two").await;
         let ends = two.history.iter().filter(|step| step.to == TaskState::Completed).count();

@@ -1,9 +1,9 @@
 //! Adding tasks, listing and changing them.
 
-use fairgate_fleet::{
-    FleetError, FleetProjectStatus, NewTask, NewTasks, NewWorkspace, ProjectPatch, TaskPatch,
-    TaskQuery, TaskState,
+use fairgate_api::fleet::{
+    FleetProjectStatus, NewTask, NewTasks, NewWorkspace, ProjectPatch, TaskPatch, TaskState,
 };
+use fairgate_fleet::{FleetError, TaskQuery};
 use fairgate_store::UnixMicros;
 
 use crate::world::{START, World, field, on_every_database, task_of};
@@ -268,7 +268,7 @@ async fn ten_thousand_in_a_row(world: World) {
     // As far as anybody looks.
     let nearest: Vec<_> = (1..=200).map(id).collect();
     assert_eq!(world.task("n0").await.needed_by, nearest);
-    let cancel = fairgate_fleet::TaskAction::Cancel { reason: None };
+    let cancel = fairgate_api::fleet::TaskAction::Cancel { reason: None };
     let reason = world.fleet.act("admin", "n0", cancel).await.unwrap().line.reason.unwrap();
     assert!(reason.ends_with(
         "more than 10 tasks wait for it: n1, n2, n3, n4, n5, n6, n7, n8, n9, n10 and others"

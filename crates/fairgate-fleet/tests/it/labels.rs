@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use fairgate_fleet::{
-    AgentPatch, Fleet, FleetAgentState, FleetError, FleetOptions, NewAgent, NewTask, NewTasks,
-    NewWorkspace, ProjectPatch, SystemClock, TaskAction, TaskCompletionBody, TaskPatch,
+use fairgate_api::fleet::{
+    AgentPatch, FleetAgentState, NewAgent, NewTask, NewTasks, NewWorkspace, ProjectPatch,
+    TaskAction, TaskPatch,
 };
+use fairgate_fleet::{Fleet, FleetError, FleetOptions, SystemClock, TaskCompletion};
 use fairgate_store::{DirectoryChange, TenantPatch, UnixMicros};
 
 use crate::world::{World, agent, field, on_every_database, task_of};
@@ -41,7 +42,7 @@ async fn claimed(world: &World, id: &str) -> Option<String> {
 async fn give_back(world: &World, id: &str, task: &str) {
     let claim = world.fleet.claim(&agent(id), Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(claim.task, task);
-    let done = TaskCompletionBody::default();
+    let done = TaskCompletion::default();
     world.fleet.complete(&agent(id), task, claim.epoch, done).await.unwrap();
 }
 
@@ -106,7 +107,7 @@ async fn tasks_behind_labelled_ones_are_found(world: World) {
     let first = NewTask { priority: Some(0), ..task_of("p", Some("first")) };
     world.add_all(vec![first]).await.unwrap();
     let epoch = world.task("l0").await.epoch;
-    world.fleet.complete(&agent("d"), "l0", epoch, TaskCompletionBody::default()).await.unwrap();
+    world.fleet.complete(&agent("d"), "l0", epoch, TaskCompletion::default()).await.unwrap();
     assert_eq!(claimed(&world, "d").await.as_deref(), Some("first"));
 }
 

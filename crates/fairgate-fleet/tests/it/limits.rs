@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use fairgate_fleet::{
-    Claim, LimitCause, NewTask, TaskAction, TaskCompletionBody, TaskFailureBody, TaskHeartbeatBody,
-    TaskMoney, TaskPatch, TaskState,
-};
+use fairgate_api::agents::Claim;
+use fairgate_api::fleet::{NewTask, TaskAction, TaskMoney, TaskPatch, TaskState};
+use fairgate_fleet::{LimitCause, TaskCompletion, TaskFailure, TaskHeartbeat};
 use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, TaskClaim, UnixMicros, UsageSource};
 
 use crate::world::{World, agent, field, on_every_database, task_of};
@@ -34,7 +33,7 @@ async fn claim(world: &World, id: &str) -> Option<Claim> {
 }
 
 async fn beat(world: &World, claim: &Claim) -> UnixMicros {
-    let beat = TaskHeartbeatBody::default();
+    let beat = TaskHeartbeat::default();
     world.fleet.heartbeat(&agent("a"), &claim.task, claim.epoch, beat).await.unwrap().lease_until
 }
 
@@ -96,7 +95,7 @@ async fn a_task_that_ends_within_its_timeout_can_be_reported_after_an_outage(wor
     // A heartbeat that comes before the report must not end the lease.
     assert!(beat(&world, &one).await > world.now());
     assert!(fleet.claim(&agent("c"), Duration::ZERO).await.unwrap().is_none());
-    let done = TaskCompletionBody::default();
+    let done = TaskCompletion::default();
     let line = fleet.complete(&agent("a"), "one", one.epoch, done).await.unwrap();
     assert_eq!(line.state, TaskState::Completed);
     fleet.stop();
@@ -124,9 +123,9 @@ async fn a_timeout_can_be_changed_and_is_checked(world: World) {
     );
 }
 
-fn put_off(until: UnixMicros) -> TaskFailureBody {
+fn put_off(until: UnixMicros) -> TaskFailure {
     let reason = Some("not yet".to_owned());
-    TaskFailureBody { reason, limited_until: Some(until), tokens: None }
+    TaskFailure { reason, limited_until: Some(until), tokens: None }
 }
 
 fn claim_of(task: &str, epoch: u64) -> TaskClaim {
@@ -176,7 +175,7 @@ async fn put_offs_in_a_row_are_counted_and_end(world: World) {
     }
     // A failure ends the row.
     let epoch = world.hold("one", "a").await;
-    world.fleet.fail(&agent("a"), "one", epoch, TaskFailureBody::default()).await.unwrap();
+    world.fleet.fail(&agent("a"), "one", epoch, TaskFailure::default()).await.unwrap();
     assert_eq!(world.task("one").await.put_offs, 0);
     // Nothing is put off for ever.
     world.sql("UPDATE fleet_tasks SET put_offs = 1000", Vec::new()).await;
@@ -202,7 +201,7 @@ async fn a_budget_that_ends_is_no_failure(world: World) {
         why.contains("stopped for another 15 min: the project's or the fleet's budget"),
         "{why}"
     );
-    let failure = TaskFailureBody { reason: Some("429".into()), ..TaskFailureBody::default() };
+    let failure = TaskFailure { reason: Some("429".into()), ..TaskFailure::default() };
     let line = world.fleet.fail(&agent("a"), "one", epoch, failure).await.unwrap();
     assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
     assert_eq!(line.resume_after, Some(until));
@@ -214,7 +213,7 @@ async fn a_cap_that_the_gateway_saw_blocks_the_task(world: World) {
     world.add(&["one", "two<one"]).await;
     let epoch = world.hold("one", "a").await;
     world.fleet.note_limit(&claim_of("one", epoch), None, LimitCause::TaskCap).await.unwrap();
-    let failure = TaskFailureBody { reason: Some("429".into()), ..TaskFailureBody::default() };
+    let failure = TaskFailure { reason: Some("429".into()), ..TaskFailure::default() };
     let line = world.fleet.fail(&agent("a"), "one", epoch, failure).await.unwrap();
     assert_eq!((line.state, line.retries), (TaskState::Blocked, 0));
     let reason = line.reason.unwrap();
@@ -228,7 +227,7 @@ async fn reported_tokens_are_capped(world: World) {
     world.add_all(vec![task]).await.unwrap();
     let epoch = world.hold("one", "c").await;
     let beat = |epoch, tokens| {
-        let beat = TaskHeartbeatBody { tokens: Some(tokens), progress: None };
+        let beat = TaskHeartbeat { tokens: Some(tokens), progress: None };
         let fleet = world.fleet.clone();
         async move { fleet.heartbeat(&agent("c"), "one", epoch, beat).await }
     };
@@ -340,7 +339,7 @@ async fn a_completed_call_ends_the_wait_for_a_provider(world: World) {
     world.pass(100);
     note(3_470).await;
     world.pass(40);
-    let done = TaskCompletionBody::default();
+    let done = TaskCompletion::default();
     world.fleet.complete(&agent("a"), "one", epoch, done).await.unwrap();
     assert_eq!(world.task("one").await.agent_ms, 100_000, "30 s and 40 s of waits are free");
 }

@@ -1,6 +1,7 @@
 //! What tasks' commands print. In these tests 1000 bytes of each claim are kept.
 
-use fairgate_fleet::{FleetError, LogPage, TaskReleaseBody};
+use fairgate_api::fleet::LogPage;
+use fairgate_fleet::{FleetError, TaskRelease};
 
 use crate::world::{World, agent, field, on_every_database};
 
@@ -36,7 +37,7 @@ async fn pieces_become_one(world: World) {
         ("world", "")
     );
     assert_eq!(page(&world, 99).await.next_byte, 11);
-    world.fleet.release(&agent("a"), "x", epoch, TaskReleaseBody::default()).await.unwrap();
+    world.fleet.release(&agent("a"), "x", epoch, TaskRelease::default()).await.unwrap();
     assert!(page(&world, 0).await.ended);
     // The last piece may come after the end.
     assert_eq!(append(&world, epoch, 11, b"!").await, 12);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_fleet::{
-    AgentPatch, FleetAgentState, FleetError, FleetProjectStatus, NewAgent, NewProject, NewTask,
-    NewWorkspace, ProjectPatch, TaskState,
+use fairgate_api::fleet::{
+    AgentPatch, FleetAgentState, FleetProjectStatus, NewAgent, NewProject, NewTask, NewWorkspace,
+    ProjectPatch, TaskState,
 };
+use fairgate_fleet::FleetError;
 use fairgate_store::KeyHash;
 
 use crate::world::{World, field, on_every_database, project, task_of};
@@ -216,7 +217,7 @@ async fn a_first_ready_task_sets_the_baseline(world: World) {
     world.add(&["a", "b"]).await;
     assert_eq!(baseline("p").await, 0, "nobody else was busy");
     let epoch = world.hold("a", "c").await;
-    let said = fairgate_fleet::TaskHeartbeatBody { tokens: Some(900), progress: None };
+    let said = fairgate_fleet::TaskHeartbeat { tokens: Some(900), progress: None };
     world.fleet.heartbeat(&crate::world::agent("c"), "a", epoch, said).await.unwrap();
     world.add_all(vec![task_of("q", Some("x"))]).await.unwrap();
     assert_eq!(baseline("q").await, 1_800);
@@ -229,7 +230,7 @@ async fn a_first_ready_task_sets_the_baseline(world: World) {
     let busy = "SELECT COUNT(*) FROM fleet_projects WHERE busy";
     assert_eq!(world.number(busy).await, 3);
     for task in ["x", "y"] {
-        let cancel = fairgate_fleet::TaskAction::Cancel { reason: None };
+        let cancel = fairgate_api::fleet::TaskAction::Cancel { reason: None };
         world.fleet.act("admin", task, cancel).await.unwrap();
     }
     assert_eq!(world.number(busy).await, 2);

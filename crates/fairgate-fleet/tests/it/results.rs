@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fairgate_fleet::{
-    Claim, FleetError, NeededResult, NewTask, TaskCompletionBody, TaskPatch, TaskState,
-};
+use fairgate_api::agents::{Claim, NeededResult};
+use fairgate_api::fleet::{NewTask, TaskPatch, TaskState};
+use fairgate_fleet::{FleetError, TaskCompletion};
 
 use crate::world::{World, agent, field, on_every_database, task_of};
 
@@ -28,7 +28,7 @@ async fn claim(world: &World, id: &str) -> Claim {
 async fn complete(world: &World, task: &str, result: Option<&str>) {
     let claim = claim(world, "a").await;
     assert_eq!(claim.task, task);
-    let done = TaskCompletionBody { result: result.map(str::to_owned), tokens: None };
+    let done = TaskCompletion { result: result.map(str::to_owned), tokens: None };
     world.fleet.complete(&agent("a"), task, claim.epoch, done).await.unwrap();
 }
 
@@ -80,7 +80,7 @@ async fn only_the_holder_of_the_claim_reads_results(world: World) {
     // An agent that never had the task does not learn that there is such a task.
     let refused = read("b", last.epoch, "one").await;
     assert!(matches!(refused, Err(FleetError::NotFound { .. })), "{refused:?}");
-    let done = TaskCompletionBody::default();
+    let done = TaskCompletion::default();
     world.fleet.complete(&agent("a"), "last", last.epoch, done).await.unwrap();
     assert!(read("a", last.epoch, "one").await.is_err(), "the claim is over");
 }
@@ -88,7 +88,7 @@ async fn only_the_holder_of_the_claim_reads_results(world: World) {
 async fn results_have_at_most_a_mebibyte(world: World) {
     world.add(&["one"]).await;
     let epoch = world.hold("one", "a").await;
-    let done = |bytes| TaskCompletionBody { result: Some("x".repeat(bytes)), tokens: None };
+    let done = |bytes| TaskCompletion { result: Some("x".repeat(bytes)), tokens: None };
     let refused = world.fleet.complete(&agent("a"), "one", epoch, done((1 << 20) + 1)).await;
     assert_eq!(field(refused), "result");
     let line = world.fleet.complete(&agent("a"), "one", epoch, done(1 << 20)).await.unwrap();

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_api::agents::Claim;
+use fairgate_api::fleet::{
+    FleetAgentState, FleetProjectStatus, NewAgent, NewProject, NewTask, NewWorkspace, ProjectPatch,
+    TaskAction, TaskState,
+};
 use fairgate_fleet::{
-    Claim, Fleet, FleetAgentState, FleetError, FleetOptions, FleetProjectStatus, NewAgent,
-    NewProject, NewTask, NewWorkspace, ProjectPatch, SystemClock, TaskAction, TaskCompletionBody,
-    TaskHeartbeatBody, TaskReleaseBody, TaskState,
+    Fleet, FleetError, FleetOptions, SystemClock, TaskCompletion, TaskHeartbeat, TaskRelease,
 };
 use fairgate_store::KeyHash;
 
@@ -50,12 +53,12 @@ async fn a_task_is_claimed_worked_on_and_completed(world: World) {
     let key = claim_of_a.key.clone().unwrap();
     let owner = world.fleet.task_key(KeyHash::of(key.as_bytes())).await.unwrap().unwrap();
     assert_eq!((owner.task.as_str(), owner.agent.as_str(), owner.epoch), ("one", "a", 1));
-    world.fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeatBody::default()).await.unwrap();
+    world.fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeat::default()).await.unwrap();
     assert_eq!(world.state("one").await, TaskState::InProgress);
     // It has forgotten what it does, and is told again.
     let again = claim(&world, "a").await.unwrap();
     assert_eq!((again.task.as_str(), again.epoch, again.key), ("one", 1, claim_of_a.key));
-    world.fleet.complete(&agent("a"), "one", 1, TaskCompletionBody::default()).await.unwrap();
+    world.fleet.complete(&agent("a"), "one", 1, TaskCompletion::default()).await.unwrap();
     assert_eq!(world.fleet.task_key(KeyHash::of(key.as_bytes())).await.unwrap(), None);
     let claim_of_c = claim(&world, "c").await.unwrap();
     assert_eq!((claim_of_c.task.as_str(), claim_of_c.key), ("two", None), "c reports what it uses");
@@ -70,8 +73,10 @@ async fn a_claim_waits_until_there_is_a_task(world: World) {
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.add(&["one"]).await;
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().task, "one");
-    let paused =
-        fairgate_fleet::AgentPatch { state: Some(FleetAgentState::Paused), ..Default::default() };
+    let paused = fairgate_api::fleet::AgentPatch {
+        state: Some(FleetAgentState::Paused),
+        ..Default::default()
+    };
     world.fleet.patch_agent("admin", "b", paused).await.unwrap();
     let refused = world.fleet.claim(&agent("b"), LONG).await;
     assert!(matches!(refused, Err(FleetError::Agent { .. })), "{refused:?}");
@@ -83,7 +88,7 @@ async fn what_a_dead_agent_had_goes_to_another(world: World) {
     for id in ["a", "b"] {
         assert!(claim(&world, id).await.is_some());
     }
-    world.fleet.heartbeat(&agent("b"), "two", 1, TaskHeartbeatBody::default()).await.unwrap();
+    world.fleet.heartbeat(&agent("b"), "two", 1, TaskHeartbeat::default()).await.unwrap();
     world.pass(61);
     world.fleet.wake();
     // One that had not begun is tried at once, the other after a pause.
@@ -91,7 +96,7 @@ async fn what_a_dead_agent_had_goes_to_another(world: World) {
     assert_eq!((next.task.as_str(), next.epoch), ("one", 2));
     let two = world.task("two").await;
     assert_eq!((two.line.state, two.line.retries), (TaskState::Paused, 1));
-    let late = world.fleet.complete(&agent("a"), "one", 1, TaskCompletionBody::default()).await;
+    let late = world.fleet.complete(&agent("a"), "one", 1, TaskCompletion::default()).await;
     assert!(matches!(late, Err(FleetError::LeaseLost { .. })), "{late:?}");
     world.pass(61);
     world.fleet.wake();
@@ -173,7 +178,7 @@ async fn limits_hold(world: World) {
     assert_eq!(claimed(&world, "b").await, "-");
     let why = world.fleet.why("three").await.unwrap();
     assert_eq!(why.code, "project_budget", "{}", why.sentence);
-    world.fleet.complete(&agent("a"), "two", 1, TaskCompletionBody::default()).await.unwrap();
+    world.fleet.complete(&agent("a"), "two", 1, TaskCompletion::default()).await.unwrap();
     assert_eq!(claimed(&world, "b").await, "three");
 }
 
@@ -195,7 +200,7 @@ async fn a_task_is_not_given_again_to_an_agent_that_cannot_work_on_it(world: Wor
     // More tasks than a round loads for one agent at first.
     let names: Vec<String> = (0..6).map(|number| format!("t{number}")).collect();
     world.add_all(names.iter().map(|id| task_of("p", Some(id))).collect()).await.unwrap();
-    let unfit = || TaskReleaseBody { reason: Some("no folder".into()), unfit: true };
+    let unfit = || TaskRelease { reason: Some("no folder".into()), unfit: true };
     for id in &names[..5] {
         assert_eq!(claimed(&world, "a").await, *id);
         for _ in 0..2 {
@@ -205,7 +210,7 @@ async fn a_task_is_not_given_again_to_an_agent_that_cannot_work_on_it(world: Wor
         }
     }
     assert_eq!(claimed(&world, "a").await, "t5", "the first that it has not given back");
-    world.fleet.complete(&agent("a"), "t5", 1, TaskCompletionBody::default()).await.unwrap();
+    world.fleet.complete(&agent("a"), "t5", 1, TaskCompletion::default()).await.unwrap();
     assert_eq!(claimed(&world, "a").await, "-");
     // Others may take it, and a person may say that the folder is there now.
     assert_eq!(claimed(&world, "b").await, "t0");
@@ -215,7 +220,7 @@ async fn a_task_is_not_given_again_to_an_agent_that_cannot_work_on_it(world: Wor
     assert_eq!(claimed(&world, "a").await, "t3");
     assert_eq!(world.number("SELECT COUNT(*) FROM fleet_unfit").await, 4);
     // Rows of ended tasks go with the next row.
-    world.fleet.complete(&agent("b"), "t0", 2, TaskCompletionBody::default()).await.unwrap();
+    world.fleet.complete(&agent("b"), "t0", 2, TaskCompletion::default()).await.unwrap();
     world.fleet.release(&agent("a"), "t3", 2, unfit()).await.unwrap();
     assert_eq!(world.number("SELECT COUNT(*) FROM fleet_unfit WHERE task = 't0'").await, 0);
 }

@@ -1,6 +1,7 @@
 //! What people do with tasks: each action in each state.
 
-use fairgate_fleet::{FleetError, TaskAction, TaskQuestionBody, TaskState};
+use fairgate_api::fleet::{TaskAction, TaskState};
+use fairgate_fleet::{FleetError, TaskQuestion};
 use fairgate_store::UnixMicros;
 
 use crate::world::{START, World, agent, field, on_every_database};
@@ -135,7 +136,7 @@ async fn paused_tasks_keep_their_needs(world: World) {
 async fn questions_are_answered(world: World) {
     world.add(&["a"]).await;
     let epoch = world.hold("a", "a").await;
-    let question = TaskQuestionBody { question: "which?".into(), tokens: None };
+    let question = TaskQuestion { question: "which?".into(), tokens: None };
     let line = world.fleet.ask(&agent("a"), "a", epoch, question).await.unwrap();
     assert_eq!(line.state, TaskState::WaitingInput);
     let answer = |text: String| TaskAction::Answer { text };

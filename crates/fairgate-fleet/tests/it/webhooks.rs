@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use fairgate_api::fleet::{NewTask, ProjectPatch, TaskAction, TaskState, WebhookEventKind};
 use fairgate_fleet::{
-    Fleet, LimitCause, NewTask, ProjectPatch, TaskAction, TaskFailureBody, TaskHeartbeatBody,
-    TaskQuestionBody, TaskState, WebhookDelivery, WebhookEventKind, WebhookResult,
+    Fleet, LimitCause, TaskFailure, TaskHeartbeat, TaskQuestion, WebhookDelivery, WebhookResult,
     WebhookSubscription,
 };
 use fairgate_store::TaskClaim;
@@ -43,7 +43,7 @@ fn body(delivery: &WebhookDelivery) -> Value {
 
 async fn ask(world: &World, task: &str, by: &str) {
     let epoch = world.hold(task, by).await;
-    let question = TaskQuestionBody { question: "Which secret colour?".into(), tokens: None };
+    let question = TaskQuestion { question: "Which secret colour?".into(), tokens: None };
     world.fleet.ask(&agent(by), task, epoch, question).await.unwrap();
 }
 
@@ -75,7 +75,7 @@ async fn questions_and_blocked_tasks_are_told_without_texts(world: World) {
     ask(&world, "one", "a").await;
     let epoch = world.hold("two", "b").await;
     let reason = Some("a secret reason".into());
-    let failure = TaskFailureBody { reason, ..TaskFailureBody::default() };
+    let failure = TaskFailure { reason, ..TaskFailure::default() };
     world.fleet.fail(&agent("b"), "two", epoch, failure).await.unwrap();
     let events = due(&world.fleet).await;
     let mut bodies: Vec<Value> = events.iter().map(body).collect();
@@ -136,7 +136,7 @@ async fn a_lost_agent_is_told_and_a_timeout_is_not(world: World) {
         .unwrap();
     for name in ["a", "b"] {
         let claim = world.fleet.claim(&agent(name), Duration::from_secs(5)).await.unwrap().unwrap();
-        let beat = TaskHeartbeatBody::default();
+        let beat = TaskHeartbeat::default();
         world.fleet.heartbeat(&agent(name), &claim.task, claim.epoch, beat).await.unwrap();
     }
     world.pass(70);
@@ -277,7 +277,7 @@ async fn budgets_are_told_at_80_and_100_percent(world: World) {
     world.add(&["one"]).await;
     let epoch = world.hold("one", "c").await;
     let report = async |tokens| {
-        let beat = TaskHeartbeatBody { tokens: Some(tokens), ..TaskHeartbeatBody::default() };
+        let beat = TaskHeartbeat { tokens: Some(tokens), ..TaskHeartbeat::default() };
         world.fleet.heartbeat(&agent("c"), "one", epoch, beat).await.unwrap();
     };
     let p = Some("p".to_owned());

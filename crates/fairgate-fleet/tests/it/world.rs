@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use fairgate_fleet::{
-    AgentId, Fleet, FleetClock, FleetError, FleetOptions, NewAgent, NewProject, NewTask, NewTasks,
-    RightsPatchBody, TaskState, TaskView,
-};
+use fairgate_api::RightsPatchBody;
+use fairgate_api::fleet::{NewAgent, NewProject, NewTask, NewTasks, TaskState, TaskView};
+use fairgate_fleet::{AgentId, Fleet, FleetClock, FleetError, FleetOptions};
 use fairgate_store::{
     AuditEntry, AuditQuery, DirectoryChange, DirectoryLimits, KeyHash, SqlValue, Store, StoreError,
     StoreOptions, UnixMicros,
@@ -195,7 +194,7 @@ impl World {
     pub(crate) async fn add_all(
         &self,
         tasks: Vec<NewTask>,
-    ) -> Result<fairgate_fleet::AddedTasks, FleetError> {
+    ) -> Result<fairgate_api::fleet::AddedTasks, FleetError> {
         self.fleet.add_tasks("admin", NewTasks { tasks, dry_run: false }).await
     }
 
@@ -241,7 +240,7 @@ impl World {
     }
 
     pub(crate) async fn audit(&self) -> Vec<AuditEntry> {
-        self.store.audit(AuditQuery { before: None, limit: 1000 }).await.unwrap()
+        self.store.audit(AuditQuery { limit: 1000, ..AuditQuery::default() }).await.unwrap()
     }
 }
 

@@ -2,24 +2,29 @@
 
 mod directory;
 mod document;
+mod events;
+mod history;
 mod ledger;
 mod live;
 mod money;
+mod numbers;
+mod observing;
 mod operation;
 mod refusals;
 mod requests;
+mod sessions;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use fairgate_config::Config;
+use fairgate_control::control_plane::ControlPlane;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
-use fairgate_gateway::control_plane::ControlPlane;
-use fairgate_gateway::forward::DataPlane;
 use fairgate_gateway::{Gateway, GatewayOptions};
+use fairgate_proxy::forward::DataPlane;
 use fairgate_runtime::Permit;
 use fairgate_store::{KeyHash, Store, StoreOptions};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -83,7 +88,7 @@ impl Fixture {
         let admin_token = KeyHash::of(TOKEN.as_bytes());
         let options = GatewayOptions { config, store, admin_token };
         let gateway = Gateway::start(options).await.expect("a gateway");
-        let router = fairgate_gateway::admin::router(gateway.control_plane().clone());
+        let router = fairgate_control::admin::router(gateway.control_plane().clone());
         Self { gateway, router, _folder: folder }
     }
 
@@ -193,7 +198,7 @@ pub(crate) async fn seen_by_admin(house: &House, path: &str) -> Value {
 
 /// What the admin API shows whoever has this key.
 pub(crate) async fn seen_by(house: &House, key: &str, path: &str) -> Value {
-    let router = fairgate_gateway::admin::router(house.gateway.control_plane().clone());
+    let router = fairgate_control::admin::router(house.gateway.control_plane().clone());
     let answer = router.oneshot(request(Some(key), "GET", path, Value::Null)).await;
     let answer = answer.expect("routers answer");
     assert_eq!(answer.status(), StatusCode::OK);

@@ -595,7 +595,7 @@ fn fits(answer: &Value, schema: &Value) {
 async fn every_route_of_leases_is_described() {
     let house = leasing(1, LONG).await;
     let client = house.client();
-    let document = fairgate_gateway::admin::document();
+    let document = fairgate_control::admin::document();
     let check = |method: &str, path: &str, answer: &Answer| {
         let path = format!("{LEASES}{path}");
         fits(&answer.json(), described(document, method, &path, answer.status.as_u16()));

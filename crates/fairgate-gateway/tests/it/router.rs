@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fairgate_config::{Config, MetricsConfig, OverloadConfig, PrefixIndexConfig, PrefixScope};
-use fairgate_gateway::pools::{CacheSizeView, CacheView};
+use fairgate_proxy::pools::{CacheSizeView, CacheView};
 use fairgate_sim::{OutputLength, Sim, SimOptions};
 use fairgate_store::{DirectoryLimits, KeyRights};
 use http::StatusCode;
@@ -241,7 +241,8 @@ async fn hit_rates_show_whether_the_index_is_right() {
     let expected = view.expected.unwrap();
     assert!(cached > 500 && expected.abs_diff(cached) * 20 < cached, "{expected} of {cached}");
     let app = house.gateway.data_plane();
-    let text = app.metrics.render(&app.pools.all(), &[], &[], false).await;
+    let text =
+        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], false).await;
     let labels = r#"{pool="sim",worker="sim"}"#;
     for line in [
         format!("fairgate_worker_input_tokens_total{labels} {input}"),
@@ -285,7 +286,8 @@ async fn a_cache_that_is_smaller_than_believed_is_learned_and_shown() {
     assert!((300..5000).contains(&learned), "{learned}");
 
     let app = house.gateway.data_plane();
-    let text = app.metrics.render(&app.pools.all(), &[], &[], false).await;
+    let text =
+        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], false).await;
     let labels = r#"{pool="sim",worker="sim"}"#;
     for line in [
         format!("fairgate_worker_cache_believed_tokens{labels} {believed}"),

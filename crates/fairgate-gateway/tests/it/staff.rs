@@ -6,8 +6,8 @@ mod paid;
 
 use std::time::Duration;
 
-use fairgate_gateway::pools::WorkerView;
 use fairgate_gateway::{Gateway, GatewayOptions};
+use fairgate_proxy::pools::WorkerView;
 use fairgate_store::{KeyHash, Store, StoreOptions};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};

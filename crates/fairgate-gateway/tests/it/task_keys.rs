@@ -58,10 +58,11 @@ impl House {
 
     /// A task that nobody has.
     async fn task(&self, id: &str, project: &str) {
-        let sql = "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, \
+        let sql = "INSERT INTO fleet_tasks (id, project, made, title, state, priority, retries, retries_max, \
              open_needs, affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
-             VALUES ($1, $2, 1, '', '', 'READY', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
-        self.fleet(vec![(sql, vec![id.into(), project.into()])]).await;
+             VALUES ($1, $2, 1, '', 'READY', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+        let prompt = "INSERT INTO fleet_prompts (task, prompt) VALUES ($1, '')";
+        self.fleet(vec![(sql, vec![id.into(), project.into()]), (prompt, vec![id.into()])]).await;
     }
 
     /// Gives a task to an agent, with so much set aside; its key.

@@ -55,7 +55,8 @@ async fn both_tiers_and_money_are_shown() {
         assert_eq!(shown["money"], MicroUnits(money).to_string(), "{shown}");
     }
     let app = house.gateway.data_plane();
-    let metrics = app.metrics.render(&app.pools.all(), &[], &[], false).await;
+    let metrics =
+        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], false).await;
     for line in [
         format!("fairgate_tier_requests_total{{pool=\"sim\",tier=\"own\"}} {}", own.0),
         format!("fairgate_tier_provider_tokens_total{{pool=\"sim\",tier=\"hosted\"}} {}", hosted.1),

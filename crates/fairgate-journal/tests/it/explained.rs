@@ -170,6 +170,7 @@ fn every_rule_and_number_has_its_name() {
         weight: None,
         waiting: 1,
         in_flight: 2,
+        oldest: None,
         got: 7,
         due: None,
         cap_use: None,

@@ -45,8 +45,9 @@ async fn of_model(
             until: None,
             tenant: Some((*tenant).to_owned()),
             model: model.map(str::to_owned),
+            ..UsageQuery::default()
         };
-        ledger.sums.push(((*tenant).to_owned(), store.usage(sums).await?));
+        ledger.sums.push(((*tenant).to_owned(), store.usage(sums).await?.rows));
         let budgets = store.budgets(BudgetOwners::tenant(tenant), wall_clock::now()).await?;
         ledger.budgets.push(((*tenant).to_owned(), budgets));
     }

@@ -1,5 +1,9 @@
 //! Every scenario, over real sockets.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use fairgate_prove::observe::LineObserver;
 use fairgate_prove::render::{TextStyle, text};
 use fairgate_prove::scenario::{ExperimentLength, Scenario, scenarios};
@@ -9,24 +13,38 @@ use fairgate_prove::{RunOptions, run};
 /// one of them down. An attack that works does so each time.
 const COMPARISONS: usize = 3;
 
-fn prove(scenario: &Scenario) {
-    let attempts = if scenario.harm.is_some() { COMPARISONS } else { 1 };
-    for attempt in 1..=attempts {
-        let mut lines = LineObserver(Vec::new());
-        let report = run(scenario, &RunOptions::default(), &mut lines).unwrap();
-        let told = String::from_utf8(lines.0).unwrap();
-        let shown = text(&report, TextStyle { width: 120, colour: false });
-        let mut failed = report.bars.iter().filter(|bar| !bar.passed);
-        let is_harm =
-            failed.clone().next().is_some() && failed.all(|b| b.name.starts_with("no harm"));
-        if is_harm && attempt < attempts {
-            eprintln!("{told}{shown}once more");
-            continue;
-        }
-        assert!(report.passed(), "{told}{shown}");
+/// Number of scenarios that run at the same time.
+const RUNS_AT_ONCE: usize = 2;
+
+/// Runs a scenario once. `Err` has the report of a run that failed.
+fn prove(scenario: &Scenario) -> Result<(), FailedRun> {
+    let mut lines = LineObserver(Vec::new());
+    let report = run(scenario, &RunOptions::default(), &mut lines).unwrap();
+    let told = String::from_utf8(lines.0).unwrap();
+    let shown = text(&report, TextStyle { width: 120, colour: false });
+    if report.passed() {
         is_told(scenario, &told);
         eprintln!("{told}{shown}");
-        return;
+        return Ok(());
+    }
+    let mut failed = report.bars.iter().filter(|bar| !bar.passed);
+    let is_harm = failed.all(|bar| bar.name.starts_with("no harm"));
+    Err(FailedRun { is_harm, report: format!("{told}{shown}") })
+}
+
+struct FailedRun {
+    /// Only bars that compare two runs failed.
+    is_harm: bool,
+    report: String,
+}
+
+/// Runs a scenario with nothing beside it, and panics if it fails.
+fn prove_alone(scenario: &Scenario) {
+    let attempts = if scenario.harm.is_some() { COMPARISONS } else { 1 };
+    for attempt in 1..=attempts {
+        let Err(failed) = prove(scenario) else { return };
+        assert!(failed.is_harm && attempt < attempts, "{}", failed.report);
+        eprintln!("{}once more", failed.report);
     }
 }
 
@@ -45,7 +63,8 @@ fn is_told(scenario: &Scenario, told: &str) {
     }
 }
 
-/// One after the other: each of them wants the machine for itself. `FAIRGATE_SCENARIO` names the only one to run.
+/// Two at a time, because each keeps less than one core busy. One that fails beside another is judged by a
+/// run of its own. `FAIRGATE_SCENARIO` names the only one to run.
 #[test]
 fn every_scenario_passes() {
     let only = std::env::var("FAIRGATE_SCENARIO").ok();
@@ -53,5 +72,19 @@ fn every_scenario_passes() {
     let wanted: Vec<Scenario> =
         scenarios(ExperimentLength::Quick).into_iter().filter(wanted).collect();
     assert!(!wanted.is_empty(), "there is no scenario {only:?}");
-    wanted.iter().for_each(prove);
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..RUNS_AT_ONCE {
+            scope.spawn(|| {
+                while let Some(scenario) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(run) = prove(scenario) {
+                        eprintln!("{}\nagain, alone", run.report);
+                        failed.lock().unwrap().push(scenario);
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap().into_iter().for_each(prove_alone);
 }

@@ -415,6 +415,7 @@ fn sums(rows: &[AttemptRow], tenant: &str) -> Vec<UsageRow> {
             rows.iter().filter(|row| row.tenant == tenant && row.outcome == outcome).collect();
         UsageRow {
             name: name.into(),
+            split: None,
             requests: rows.len() as u64,
             failed: 0,
             input_tokens: rows.iter().map(|row| row.input_tokens).sum(),
@@ -424,6 +425,8 @@ fn sums(rows: &[AttemptRow], tenant: &str) -> Vec<UsageRow> {
             provider_tokens: rows.iter().map(|row| row.provider_tokens).sum(),
             money: MicroUnits::ZERO,
             waited_us_mean: 0,
+            waited_us_p50: None,
+            waited_us_p95: None,
             waited_us_max: 0,
             first_token_us_mean: None,
         }

@@ -64,6 +64,17 @@ pub(super) async fn transact(
     Ok(committed?)
 }
 
+/// Writes the last uses of keys, which are sorted by key.
+pub(super) async fn put_key_uses(
+    session: &mut PostgresSession,
+    uses: &[(String, UnixMicros)],
+) -> Result<()> {
+    let [put] = session.prepare([sql::PUT_KEY_USES]).await?;
+    let (keys, times): (Vec<&str>, Vec<i64>) =
+        uses.iter().map(|(key, at)| (key.as_str(), at.0)).unzip();
+    execute(&session.client, &put, [&keys, &times]).await
+}
+
 /// Combined effect of the rows of a batch on the sums, projects and tasks.
 #[derive(Default)]
 struct BatchSettlement<'a> {

@@ -12,7 +12,7 @@ use crate::change::{ChangeLookup, ChangeSubject};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::ledger::{
-    AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, UsageQuery, UsageRow,
+    AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, UsageQuery, UsageSums,
 };
 use crate::rows::{self, RowColumns};
 use crate::sql::{self, SqlStatement, SqlValue};
@@ -163,12 +163,12 @@ async fn ask<T>(
 }
 
 /// Returns sums of ledger rows. The server may take up to [`SUM_TIMEOUT`] for them.
-pub(super) async fn usage(session: &PostgresSession, query: &UsageQuery) -> Result<Vec<UsageRow>> {
+pub(super) async fn usage(session: &PostgresSession, query: &UsageQuery) -> Result<UsageSums> {
     let limit = SUM_TIMEOUT.as_millis();
     session.run(&format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {limit}")).await?;
-    let sums = ask(session, sql::usage(query), |row| rows::usage(row, query.by)).await?;
+    let sums = ask(session, sql::usage(query), |row| rows::usage(row, query)).await?;
     session.run("COMMIT").await?;
-    Ok(sums)
+    Ok(rows::usage_report(sums))
 }
 
 pub(super) async fn attempts(

@@ -18,6 +18,12 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
+/// Writes the last uses of many keys; see [`crate::key_uses::PUT_KEY_USE`].
+pub(super) const PUT_KEY_USES: &str = "INSERT INTO key_uses (key_id, used_at) \
+     SELECT k.id, u.at FROM UNNEST($1::text[], $2::bigint[]) AS u (id, at) JOIN tenant_keys k ON k.id = u.id \
+     ORDER BY k.id \
+     ON CONFLICT (key_id) DO UPDATE SET used_at = excluded.used_at WHERE excluded.used_at > key_uses.used_at";
+
 /// Deletes the guessed rows of these requests, and returns them; see [`crate::sql::DROP_LOST`].
 pub(super) const DROP_LOST: &str = concat!(
     "DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost' RETURNING ",

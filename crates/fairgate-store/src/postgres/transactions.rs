@@ -1,9 +1,15 @@
 //! Runs transactions of callers. Their code alternates between queries and decisions, and runs on a thread that may
 //! block.
+//!
+//! Transactions of callers run one at a time, over all processes, because each locks the same row until it is committed,
+//! and a commit waits for the disk. So the [`PostgresTransactor`] runs all transactions of callers that
+//! wait in one transaction of the database, each within a savepoint, and answers their callers after the commit. A
+//! transaction that fails is undone alone.
 
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
-use super::connection::{PostgresSession, references, with_answer_timeout};
+use super::connection::{PostgresConnection, PostgresSession, references, with_answer_timeout};
 use super::error::PostgresError;
 use super::sql::SYNCED;
 use crate::error::StoreError;
@@ -11,20 +17,67 @@ use crate::rows::RowColumns;
 use crate::sql::SqlValue;
 use crate::transaction::{DatabaseKind, Transaction, TransactionDurability, TransactionJob};
 
+/// Largest number of callers' transactions in one transaction of the database.
+const BATCH_MAX: usize = 64;
+/// Statement that begins an ordinary transaction, and one that reads a consistent snapshot.
+const BEGIN: &str = "BEGIN";
+const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// Statements that begin a caller's transaction within a batch, that keep it and begin the next one, and that undo it and
+/// begin the next one.
+const MARK: &str = "SAVEPOINT caller";
+const KEEP: &str = "RELEASE caller; SAVEPOINT caller";
+const UNDO: &str = "ROLLBACK TO caller";
+
+/// Async task that runs the transactions of callers.
+pub(super) struct PostgresTransactor {
+    connection: PostgresConnection,
+}
+
+impl PostgresTransactor {
+    pub(super) fn new(connection: PostgresConnection) -> Self {
+        Self { connection }
+    }
+
+    /// Runs transactions until all senders of `inbox` are gone.
+    pub(super) async fn run(mut self, mut inbox: mpsc::Receiver<Box<dyn TransactionJob>>) {
+        while let Some(first) = inbox.recv().await {
+            let mut jobs = vec![first];
+            while jobs.len() < BATCH_MAX {
+                let Ok(job) = inbox.try_recv() else { break };
+                jobs.push(job);
+            }
+            // Their callers have given up, for instance because the server was away.
+            jobs.retain(|job| !job.is_abandoned());
+            if !jobs.is_empty() {
+                self.transact(jobs).await;
+            }
+        }
+    }
+
+    async fn transact(&mut self, jobs: Vec<Box<dyn TransactionJob>>) {
+        let session = match self.connection.take_session().await {
+            Ok(session) => session,
+            Err(trouble) => return answer_all(jobs, &trouble.into()),
+        };
+        // If the work panics, its session is lost, and its callers get the error that the store is closed.
+        let Ok((session, outcome)) = run_batch(session, jobs).await else { return };
+        self.connection.return_session(session, &outcome).await;
+    }
+}
+
 /// Session that is given back, and the result of the transaction that ran on it.
 type ReturnedSession = (PostgresSession, Result<(), PostgresError>);
 
-/// Runs the transaction of a job and sends the job's result. If the database failed, the job's caller gets the error.
-pub(super) async fn transact(
+/// Runs jobs in one transaction, and sends their results once it is committed.
+async fn run_batch(
     session: PostgresSession,
-    job: Box<dyn TransactionJob>,
+    jobs: Vec<Box<dyn TransactionJob>>,
 ) -> Result<ReturnedSession, StoreError> {
+    let is_synced = jobs.iter().any(|job| job.keep() == TransactionDurability::ThroughPowerLoss);
+    let synced = if is_synced { SYNCED } else { "" };
+    let mark = if jobs.len() > 1 { MARK } else { "" };
     let lock = fairgate_usage::sql::LOCK;
-    let begin = match job.keep() {
-        TransactionDurability::ThroughKill => format!("BEGIN; {lock}"),
-        TransactionDurability::ThroughPowerLoss => format!("BEGIN; {SYNCED}; {lock}"),
-    };
-    on_a_thread(session, job, &begin).await
+    on_a_thread(session, jobs, &format!("{BEGIN}; {synced}; {lock}; {mark}")).await
 }
 
 /// Runs a job that only reads, in one consistent snapshot of the database.
@@ -32,35 +85,99 @@ pub(super) async fn inspect(
     session: PostgresSession,
     job: Box<dyn TransactionJob>,
 ) -> Result<ReturnedSession, StoreError> {
-    on_a_thread(session, job, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+    on_a_thread(session, vec![job], BEGIN_READ_ONLY).await
 }
 
 async fn on_a_thread(
     session: PostgresSession,
-    mut job: Box<dyn TransactionJob>,
+    jobs: Vec<Box<dyn TransactionJob>>,
     begin: &str,
 ) -> Result<ReturnedSession, StoreError> {
     if let Err(trouble) = with_answer_timeout(session.run(begin)).await {
-        return Ok((session, Err(trouble)));
+        return Ok((session, failed(jobs, trouble)));
     }
     let handle = Handle::current();
     let worked = tokio::task::spawn_blocking(move || {
         let mut session = session;
-        let mut transaction = SessionTransaction { session: &mut session, handle, trouble: None };
-        let keep = job.work(&mut transaction);
-        let trouble = transaction.trouble;
-        (session, job, keep, trouble)
+        let worked = work(&mut session, &handle, jobs);
+        (session, worked)
     });
-    let (session, job, keep, trouble) = worked.await.map_err(|_| StoreError::Closed)?;
-    // The caller must see the error that broke the connection, because the work may have reported another one.
-    if let Some(trouble) = trouble.filter(|_| keep || session.client.is_closed()) {
-        return Ok((session, Err(trouble)));
+    let (session, worked) = worked.await.map_err(|_| StoreError::Closed)?;
+    let BatchWork { jobs, end } = match worked {
+        Ok(worked) => worked,
+        Err((jobs, trouble)) => return Ok((session, failed(jobs, trouble))),
+    };
+    if let Err(trouble) = with_answer_timeout(session.run(&end)).await {
+        let jobs = jobs.into_iter().map(|(job, _)| job).collect();
+        return Ok((session, failed(jobs, trouble)));
     }
-    let ended = with_answer_timeout(session.run(if keep { "COMMIT" } else { "ROLLBACK" })).await;
-    if ended.is_ok() {
-        job.answer(Ok(()));
+    for (job, result) in jobs {
+        job.answer(result);
     }
-    Ok((session, ended))
+    Ok((session, Ok(())))
+}
+
+/// Sends the error to the callers of all jobs, and returns it.
+fn failed(jobs: Vec<Box<dyn TransactionJob>>, trouble: PostgresError) -> Result<(), PostgresError> {
+    let is_broken = matches!(trouble, PostgresError::Connection(_));
+    let problem = StoreError::from(trouble);
+    answer_all(jobs, &problem);
+    match is_broken {
+        true => Err(PostgresError::Connection(problem.to_string())),
+        false => Err(PostgresError::Refused(problem)),
+    }
+}
+
+fn answer_all(jobs: Vec<Box<dyn TransactionJob>>, problem: &StoreError) {
+    jobs.into_iter().for_each(|job| job.answer(Err(problem.repeated())));
+}
+
+/// Jobs whose work is done, with the error of the database if it undid the work of a job, and the statement that ends the
+/// transaction.
+struct BatchWork {
+    jobs: Vec<(Box<dyn TransactionJob>, Result<(), StoreError>)>,
+    end: String,
+}
+
+/// Does the work of the jobs, one after the other. Fails if the connection breaks: nothing is then written.
+fn work(
+    session: &mut PostgresSession,
+    handle: &Handle,
+    jobs: Vec<Box<dyn TransactionJob>>,
+) -> Result<BatchWork, (Vec<Box<dyn TransactionJob>>, PostgresError)> {
+    let is_alone = jobs.len() == 1;
+    let mut end = "COMMIT".to_owned();
+    let mut done: Vec<(Box<dyn TransactionJob>, Result<(), StoreError>)> = Vec::new();
+    let mut jobs = jobs.into_iter().peekable();
+    while let Some(mut job) = jobs.next() {
+        let mut transaction =
+            SessionTransaction { session: &mut *session, handle: handle.clone(), trouble: None };
+        let is_done = job.work(&mut transaction);
+        let mut trouble = transaction.trouble;
+        let keep = is_done && trouble.is_none() && !job.is_abandoned();
+        let is_last = jobs.peek().is_none();
+        let mut is_broken =
+            session.client.is_closed() || matches!(trouble, Some(PostgresError::Connection(_)));
+        if !is_broken && !is_last {
+            let next = session.run(if keep { KEEP } else { UNDO });
+            if let Err(problem) = handle.block_on(with_answer_timeout(next)) {
+                (is_broken, trouble) = (true, Some(problem));
+            }
+        } else if !keep {
+            end = if is_alone { "ROLLBACK".to_owned() } else { format!("{UNDO}; COMMIT") };
+        }
+        match trouble {
+            // The callers must see the error that broke the connection, because the work may have reported another one.
+            Some(trouble) if is_broken => {
+                let all = done.into_iter().map(|(job, _)| job).chain([job]).chain(jobs);
+                return Err((all.collect(), trouble));
+            }
+            // The work did not notice that a statement failed.
+            Some(trouble) if is_done => done.push((job, Err(trouble.into()))),
+            _ => done.push((job, Ok(()))),
+        }
+    }
+    Ok(BatchWork { jobs: done, end })
 }
 
 struct SessionTransaction<'a> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fairgate_time::UnixMicros;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -15,6 +16,7 @@ use super::connection::{PostgresConnection, with_answer_timeout};
 use super::error::PostgresError;
 use super::ledger;
 use crate::error::StoreError;
+use crate::key_uses::KeyUseLog;
 use crate::ledger::AttemptRow;
 use crate::log_throttle::LogThrottle;
 use crate::spool::{Spool, SpooledRow, WAKE_ROWS};
@@ -59,6 +61,7 @@ pub(super) struct PostgresWriter {
     flushers: Vec<(u64, Reply<()>)>,
     /// True if the last transaction failed.
     failing: Arc<AtomicBool>,
+    key_uses: KeyUseLog,
     log_throttle: LogThrottle<&'static str>,
 }
 
@@ -82,6 +85,7 @@ impl PostgresWriter {
             unspooled: Vec::new(),
             flushers: Vec::new(),
             failing,
+            key_uses: KeyUseLog::default(),
             log_throttle: LogThrottle::default(),
         }
     }
@@ -222,6 +226,7 @@ impl PostgresWriter {
         let attempts: Vec<_> =
             spooled.chain(self.unspooled.iter().map(|loose| &*loose.attempt)).collect();
         let outcome = write(&mut self.link, &attempts).await;
+        let key_uses = self.key_uses.due(attempts.iter().copied());
         if attempts.len() > 1 && matches!(outcome, Err(PostgresError::Refused(_))) {
             return self.write_one_by_one().await;
         }
@@ -230,7 +235,25 @@ impl PostgresWriter {
         for loose in self.unspooled.drain(..) {
             loose.confirm();
         }
+        self.write_key_uses(key_uses).await;
         Ok(())
+    }
+
+    /// Writes the last uses of keys. After a failure they are written with the keys' next rows.
+    async fn write_key_uses(&mut self, uses: Vec<(String, UnixMicros)>) {
+        if uses.is_empty() {
+            return;
+        }
+        let Ok(mut session) = self.link.take_session().await else { return };
+        let outcome = with_answer_timeout(ledger::put_key_uses(&mut session, &uses)).await;
+        self.link.return_session(session, &outcome).await;
+        match outcome {
+            Ok(()) => self.key_uses.note_written(uses),
+            Err(error) => {
+                let error = StoreError::from(error);
+                tracing::debug!(%error, "the last uses of keys could not be written");
+            }
+        }
     }
 
     /// Writes each row in a transaction of its own, after a batch was rejected. Sets the rejected rows aside if other

@@ -13,6 +13,7 @@ use fairgate_usage::{ClaimCharges, TaskClaim, UsageBalances, UsageTerms, sql as 
 use crate::budget::{BudgetOwners, ReservationGrant, ReservationRefused};
 use crate::directory::{DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
+use crate::key_uses::PUT_KEY_USE;
 use crate::ledger::{AttemptRow, Reservation, ResolvedReservations};
 use crate::reservation::{FileRequestsInFlight, decide, has_counting_budget};
 use crate::rows::{self, GuessedRow, RowColumns};
@@ -112,6 +113,13 @@ impl<'a> SqliteBatch<'a> {
             self.charges.add(attempt.charge());
         }
         if attempt.last { self.release(&attempt.request) } else { Ok(()) }
+    }
+
+    /// Writes the last uses of keys.
+    pub(super) fn put_key_uses(&self, uses: &[(String, UnixMicros)]) -> Result<()> {
+        uses.iter().try_for_each(|(key, at)| {
+            run(self.connection, PUT_KEY_USE, params![at.0, key]).map(drop)
+        })
     }
 
     fn put(&self, attempt: &AttemptRow) -> Result<bool> {

@@ -82,7 +82,8 @@ impl SqliteLocation {
         connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
         // In bytes: the size to which the log is cut after a burst.
         connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-        connection.set_prepared_statement_cache_capacity(64);
+        // The store and its callers have about a hundred statements, which are prepared once.
+        connection.set_prepared_statement_cache_capacity(256);
         migrate(&connection)?;
         Ok(connection)
     }

@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::error::StoreError;
 use crate::ledger::{
     AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, UsageQuery,
-    UsageRow,
+    UsageSums,
 };
 use crate::rows::{self, RowColumns};
 use crate::sql;
@@ -112,8 +112,9 @@ pub(super) fn reservations(connection: &Connection) -> Result<Vec<Reservation>> 
     list(connection, sql::RESERVATIONS, [], |row| rows::reservation(row))
 }
 
-pub(super) fn usage(connection: &Connection, query: &UsageQuery) -> Result<Vec<UsageRow>> {
-    ask(connection, &sql::usage(query), |row| rows::usage(row, query.by))
+pub(super) fn usage(connection: &Connection, query: &UsageQuery) -> Result<UsageSums> {
+    let rows = ask(connection, &sql::usage(query), |row| rows::usage(row, query))?;
+    Ok(rows::usage_report(rows))
 }
 
 pub(super) fn attempts(connection: &Connection, query: &LedgerQuery) -> Result<Vec<AttemptRow>> {

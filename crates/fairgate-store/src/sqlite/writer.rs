@@ -20,6 +20,7 @@ use super::queries;
 use crate::budget::{ReservationGrant, ReservationRefused};
 use crate::directory::{DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
+use crate::key_uses::KeyUseLog;
 use crate::ledger::{AttemptRow, Reservation, ResolvedReservations};
 use crate::log_throttle::LogThrottle;
 use crate::pending_permits::PendingPermits;
@@ -96,6 +97,7 @@ pub(super) struct SqliteWriter {
     unspooled: Vec<(Box<AttemptRow>, Option<OwnedSemaphorePermit>)>,
     /// True if the spool had more rows than fit into one transaction.
     more: bool,
+    key_uses: KeyUseLog,
     log_throttle: LogThrottle<&'static str>,
     permits: PendingPermits,
     /// True if the last transaction failed. This flag is shared with the store's handle.
@@ -141,6 +143,7 @@ impl SqliteWriter {
             rows: Vec::new(),
             unspooled: Vec::new(),
             more: false,
+            key_uses: KeyUseLog::default(),
             log_throttle: LogThrottle::default(),
             permits: turns,
             failing,
@@ -376,10 +379,15 @@ impl SqliteWriter {
             std::thread::yield_now();
         }
         self.unspooled.iter().try_for_each(|(attempt, _)| batch.record(attempt))?;
+        let spooled = self.rows.iter().map(|row| &*row.attempt);
+        let loose = self.unspooled.iter().map(|(attempt, _)| &**attempt);
+        let key_uses = self.key_uses.due(spooled.chain(loose));
+        batch.put_key_uses(&key_uses)?;
         let answers = commands.iter_mut().map(|command| apply(&mut batch, command)).collect();
         let answers: Result<Vec<_>> = answers;
         let answers = answers?;
         batch.commit()?;
+        self.key_uses.note_written(key_uses);
         Ok(answers)
     }
 

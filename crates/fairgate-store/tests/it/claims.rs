@@ -71,9 +71,9 @@ async fn project(store: &Store, id: &str, budget: Option<u64>) {
 
 /// A task that an agent works on, for which so much is set aside.
 async fn task(store: &Store, id: &str, project: &str, reserved: i64) -> TaskClaim {
-    let sql = "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, open_needs, \
+    let sql = "INSERT INTO fleet_tasks (id, project, made, title, state, priority, retries, retries_max, open_needs, \
          affinity_wait, epoch, ended_epoch, agent, lease_until, reserved, used, used_before, calls, created_at) \
-         VALUES ($1, $2, 1, '', '', 'IN_PROGRESS', 0, 0, 0, 0, 0, 1, 0, 'bot', $3, $4, 0, 0, 0, 0)";
+         VALUES ($1, $2, 1, '', 'IN_PROGRESS', 0, 0, 0, 0, 0, 1, 0, 'bot', $3, $4, 0, 0, 0, 0)";
     let until = NOW.0 + DAY * 100;
     let values = vec![id.into(), project.into(), until.into(), reserved.into()];
     change(store, vec![(sql.to_owned(), values)]).await;
@@ -488,8 +488,9 @@ async fn the_ledger_is_asked_by_project(database: Database) {
         until: None,
         tenant: None,
         model: None,
+        ..UsageQuery::default()
     };
-    let rows = store.usage(query).await.unwrap();
+    let rows = store.usage(query).await.unwrap().rows;
     let sums: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.provider_tokens)).collect();
     assert_eq!(sums, [("web", 15), ("-", 7)]);
 }

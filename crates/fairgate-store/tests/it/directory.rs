@@ -466,10 +466,32 @@ async fn the_trail_tells_everything_and_no_secret(database: Database) {
         .collect();
     assert!(!text.contains(secret.expose()) && !text.contains(&hash) && !text.contains("\"hash\""));
 
-    let page = store.audit(AuditQuery { before: None, limit: 2 }).await.unwrap();
+    let page = store.audit(AuditQuery { limit: 2, ..AuditQuery::default() }).await.unwrap();
     assert_eq!(page, trail[..2]);
-    let next = store.audit(AuditQuery { before: Some(page[1].id), limit: 1 }).await.unwrap();
+    let next = store
+        .audit(AuditQuery { before: Some(page[1].id), limit: 1, ..AuditQuery::default() })
+        .await
+        .unwrap();
     assert_eq!(next, trail[2..3]);
+    let of = async |query: AuditQuery| store.audit(query).await.unwrap();
+    let any = AuditQuery::default();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(of(AuditQuery { id: Some(trail[1].id), ..any.clone() }).await, trail[1..2]);
+    let tenants: Vec<_> =
+        trail.iter().filter(|it| it.action.starts_with("tenant.")).cloned().collect();
+    assert!(!tenants.is_empty());
+    assert_eq!(of(AuditQuery { action: text("tenant"), ..any.clone() }).await, tenants);
+    let first = &tenants[0];
+    let query = AuditQuery {
+        action: text(&first.action),
+        subject: text(&first.subject),
+        actor: text(&first.actor),
+        since: Some(first.at),
+        ..any.clone()
+    };
+    assert!(of(query.clone()).await.contains(first));
+    assert_eq!(of(AuditQuery { until: Some(trail[5].at), ..query }).await, []);
+    assert_eq!(of(AuditQuery { action: text("ten"), ..any }).await, []);
 }
 
 async fn versions_rise(database: Database) {

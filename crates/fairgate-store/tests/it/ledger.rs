@@ -1,12 +1,13 @@
 //! The ledger: every attempt a row, and what rows sum up to.
 
 use fairgate_store::{
-    AttemptOutcome, AttemptRow, BudgetOwners, LedgerQuery, MicroUnits, Store, StoreError,
-    UnixMicros, UsageGrouping, UsageQuery, UsageRow, UsageSource,
+    AttemptFilter, AttemptOutcome, AttemptRow, AttemptSearch, BudgetOwners, ChargeColumn,
+    LedgerQuery, MicroUnits, SearchBound, Store, StoreError, UnixMicros, UsageGrouping, UsageQuery,
+    UsageRow, UsageSource,
 };
 
 use crate::database::{Database, on_every_database};
-use crate::rows::{DAY, HOUR, NOW, after, attempt, budgets, day, retried, tenant};
+use crate::rows::{DAY, HOUR, NOW, after, attempt, budgets, day, key, retried, tenant};
 
 on_every_database!(
     rows_are_read_back,
@@ -18,6 +19,9 @@ on_every_database!(
     pruning_keeps_sums,
     a_closed_store_says_so,
     a_secret_is_made_once,
+    searches_find_rows_by_anything,
+    sums_are_split_and_have_quantiles,
+    last_uses_of_keys_are_written_once_a_minute,
 );
 
 pub(crate) async fn of_request(store: &Store, request: &str) -> Vec<AttemptRow> {
@@ -89,8 +93,15 @@ async fn lists_are_filtered_and_newest_first(database: Database) {
 }
 
 async fn sums(store: &Store, by: UsageGrouping) -> Vec<UsageRow> {
-    let query = UsageQuery { by, since: UnixMicros(0), until: None, tenant: None, model: None };
-    store.usage(query).await.unwrap()
+    let query = UsageQuery {
+        by,
+        since: UnixMicros(0),
+        until: None,
+        tenant: None,
+        model: None,
+        ..UsageQuery::default()
+    };
+    store.usage(query).await.unwrap().rows
 }
 
 async fn names(store: &Store, by: UsageGrouping) -> Vec<(String, u64)> {
@@ -130,6 +141,7 @@ async fn sums_by_everything(database: Database) {
     let chat = &sums(&store, UsageGrouping::Tenant).await[1];
     let expected = UsageRow {
         name: "chat".to_owned(),
+        split: None,
         requests: 2,
         failed: 1,
         input_tokens: 20,
@@ -139,6 +151,8 @@ async fn sums_by_everything(database: Database) {
         provider_tokens: 21,
         money: MicroUnits::ZERO,
         waited_us_mean: 2_000,
+        waited_us_p50: Some(1_500),
+        waited_us_p95: Some(2_501),
         waited_us_max: 2_501,
         first_token_us_mean: Some(40_000),
     };
@@ -172,11 +186,12 @@ async fn sums_by_everything(database: Database) {
         until: Some(after(1)),
         tenant: Some("chat".to_owned()),
         model: Some("llama".to_owned()),
+        ..UsageQuery::default()
     };
-    let some = store.usage(query.clone()).await.unwrap();
+    let some = store.usage(query.clone()).await.unwrap().rows;
     assert_eq!((some.len(), some[0].requests, some[0].charged), (1, 1, 21));
     let none = UsageQuery { model: Some("qwen".to_owned()), ..query };
-    assert!(store.usage(none).await.unwrap().is_empty());
+    assert!(store.usage(none).await.unwrap().rows.is_empty());
 }
 
 async fn rows_that_hardly_fit(database: Database) {
@@ -318,4 +333,114 @@ async fn a_secret_is_made_once(database: Database) {
     let store = database.open().await;
     assert_eq!(store.installation_secret("salts").await.unwrap(), salts);
     store.close().await.unwrap();
+}
+
+async fn searches_find_rows_by_anything(database: Database) {
+    let store = database.open().await;
+    for number in 0..30 {
+        let row = attempt(&format!("r{number:02}"), "chat", "k", 1);
+        let row = AttemptRow {
+            started_at: after(number / 10),
+            status: if number % 2 == 0 { 200 } else { 429 },
+            code: (number % 2 == 1).then(|| "queue_full".to_owned()),
+            ..row
+        };
+        store.record(row).await.unwrap();
+    }
+    store
+        .record(AttemptRow {
+            started_at: after(-2 * DAY),
+            status: 429,
+            ..attempt("old", "chat", "k", 1)
+        })
+        .await
+        .unwrap();
+    let filter = AttemptFilter {
+        tenant: Some("chat".to_owned()),
+        status: Some(400..=499),
+        last_only: true,
+        ..AttemptFilter::default()
+    };
+    let mut search = AttemptSearch { filter, limit: 4, ..AttemptSearch::default() };
+    let (mut found, mut stops) = (Vec::new(), Vec::new());
+    loop {
+        let page = store.search_attempts(search.clone()).await.unwrap();
+        found.extend(page.rows.into_iter().map(|row| row.request));
+        stops.extend(page.stopped);
+        let Some(next) = page.next else { break };
+        search.cursor = Some(next);
+    }
+    let odd = (0..30).rev().filter(|number| number % 2 == 1).map(|number| format!("r{number:02}"));
+    assert_eq!(found, odd.chain(["old".to_owned()]).collect::<Vec<_>>());
+    let stopped: Vec<_> = stops.iter().map(|stop| stop.because).collect();
+    assert_eq!(stopped, [SearchBound::Day]);
+    let nul = AttemptFilter { model: Some("a\0b".to_owned()), ..AttemptFilter::default() };
+    let search = AttemptSearch { filter: nul, ..AttemptSearch::default() };
+    assert_eq!(store.search_attempts(search).await.unwrap().rows, []);
+}
+
+async fn sums_are_split_and_have_quantiles(database: Database) {
+    let store = database.open().await;
+    for number in 0..40_u64 {
+        let (name, tenant) = (format!("r{number}"), if number < 20 { "chat" } else { "batch" });
+        let row = AttemptRow {
+            started_at: after(if number % 2 == 0 { 0 } else { DAY }),
+            waited_us: number,
+            last: number != 39,
+            ..attempt(&name, tenant, "k", number + 10)
+        };
+        store.record(row).await.unwrap();
+    }
+    let query = UsageQuery {
+        by: UsageGrouping::Day,
+        split: Some(UsageGrouping::Tenant),
+        ..UsageQuery::default()
+    };
+    let report = store.usage(query.clone()).await.unwrap();
+    assert_eq!((report.omitted, report.charged), (0, (10..50).sum()));
+    let rows: Vec<_> = report
+        .rows
+        .iter()
+        .map(|row| {
+            (&*row.name, row.split.as_deref(), row.requests, row.waited_us_p50, row.waited_us_p95)
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("2026-11-15", Some("batch"), 10, Some(28), Some(38)),
+            ("2026-11-15", Some("chat"), 10, Some(8), Some(18)),
+            ("2026-11-16", Some("batch"), 9, Some(29), Some(37)),
+            ("2026-11-16", Some("chat"), 10, Some(9), Some(19)),
+        ]
+    );
+    let uncached = UsageQuery { charge: ChargeColumn::Uncached, ..query };
+    let more = store.usage(uncached).await.unwrap().charged;
+    assert_eq!(more, report.charged + 3 * 40, "see charged_uncached of `attempt`");
+}
+
+async fn last_uses_of_keys_are_written_once_a_minute(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", budgets(None, None)).await;
+    let key = key(&store, "chat", budgets(None, None)).await;
+    let uses = async || {
+        let keys = vec![key.clone(), "nobody".to_owned()];
+        store.key_uses(keys).await.unwrap().get(&key).map(|at| at.0 - NOW.0)
+    };
+    assert_eq!(uses().await, None);
+    let minute = 60_000_000;
+    for (number, (at, known)) in
+        [(0, 0), (minute - 1, 0), (minute, minute), (5, minute), (3 * minute, 3 * minute)]
+            .into_iter()
+            .enumerate()
+    {
+        let row =
+            AttemptRow { started_at: after(at), ..attempt(&format!("r{number}"), "chat", &key, 1) };
+        store.record(row).await.unwrap();
+        // A row of nobody's key does not stop the others.
+        store.record(attempt(&format!("n{number}"), "chat", "nobody", 1)).await.unwrap();
+        assert_eq!(uses().await, Some(known), "{at}");
+    }
+    let reopened = store.key_uses(Vec::new()).await.unwrap();
+    assert!(reopened.is_empty());
 }

@@ -266,8 +266,15 @@ pub(crate) async fn sums_equal_rows(store: &Store, tenants: &[(&str, &str)]) {
         UsageGrouping::Day,
         UsageGrouping::Worker,
     ] {
-        let query = UsageQuery { by, since: UnixMicros(0), until: None, tenant: None, model: None };
-        let sums = store.usage(query).await.unwrap();
+        let query = UsageQuery {
+            by,
+            since: UnixMicros(0),
+            until: None,
+            tenant: None,
+            model: None,
+            ..UsageQuery::default()
+        };
+        let sums = store.usage(query).await.unwrap().rows;
         let sum = sums.iter().fold((0, 0), |(tokens, money), sum| {
             (tokens + sum.provider_tokens, money + sum.money.0)
         });

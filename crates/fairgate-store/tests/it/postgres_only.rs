@@ -195,8 +195,9 @@ fn rows_survive_connections_that_break_under_load() {
             until: None,
             tenant: None,
             model: None,
+            ..fairgate_store::UsageQuery::default()
         };
-        let sum = &store.usage(query).await.unwrap()[0];
+        let sum = &store.usage(query).await.unwrap().rows[0];
         assert_eq!(sum.requests, 480);
         // A reservation whose answer was lost is released on its own.
         tokio::time::timeout(Duration::from_secs(10), async {

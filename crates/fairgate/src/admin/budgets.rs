@@ -4,45 +4,48 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use fairgate_api::admin::{BudgetBody, HostedBody, MoneyText, PriceBody};
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::limits::{self, HostedBudgetArgs};
-use super::{AdminOptions, listed, text};
+use super::{AdminOptions, items, or_dash, text_or_dash, understood};
 use crate::output::StdoutWriter;
-use fairgate_table::{TableCell, TextTable};
+use crate::text_format::one_line;
 
 /// Prints the budgets of a tenant, group or the hosted tier as a table. Prints nothing if there are none.
 pub(super) fn print_budgets(budgets: &Value) -> Result<()> {
-    if budgets.as_array().is_none_or(Vec::is_empty) {
+    let budgets: Vec<BudgetBody> = understood(budgets)?;
+    if budgets.is_empty() {
         return Ok(());
     }
     let mut out = StdoutWriter::stdout();
     writeln!(out)?;
-    table(budgets).write(&mut out)?;
+    table(&budgets).write(&mut out)?;
     Ok(out.flush()?)
 }
 
-fn table(budgets: &Value) -> TextTable {
+fn table(budgets: &[BudgetBody]) -> TextTable {
     let headings = ["budget of", "per", "workers", "limit", "used", "reserved", "resets"];
     let mut table = TextTable::new(headings.to_vec());
-    for budget in budgets.as_array().into_iter().flatten() {
-        let unit = text(budget, "unit");
-        let unit_name = match unit.as_str() {
-            "money" => text(budget, "currency"),
-            _ => "tokens".to_owned(),
-        };
-        let amount = |what: &str| {
-            TableCell::Number(format!("{} {unit_name}", text(budget, &format!("{what}_{unit}"))))
+    for budget in budgets {
+        let amount = |tokens: Option<u64>, money: Option<MoneyText>| {
+            TableCell::Number(match budget.unit.as_str() {
+                "money" => {
+                    format!("{} {}", or_dash(money), text_or_dash(budget.currency.as_deref()))
+                }
+                _ => format!("{} tokens", or_dash(tokens)),
+            })
         };
         table.row(vec![
-            TableCell::Text(text(budget, "scope")),
-            TableCell::Text(text(budget, "period")),
-            TableCell::Text(text(budget, "tier")),
-            amount("limit"),
-            amount("used"),
-            amount("reserved"),
-            TableCell::Text(text(budget, "resets_at")),
+            TableCell::Text(budget.scope.clone()),
+            TableCell::Text(budget.period.clone()),
+            TableCell::Text(budget.tier.clone()),
+            amount(budget.limit_tokens, budget.limit_money),
+            amount(budget.used_tokens, budget.used_money),
+            amount(budget.reserved_tokens, budget.reserved_money),
+            TableCell::Text(budget.resets_at.clone()),
         ]);
     }
     table
@@ -81,14 +84,16 @@ impl HostedCommand {
                     bail!("nothing to change: see `fairgate hosted set --help`");
                 }
                 let before = client.get(HOSTED)?;
-                let limits = limits::merged_limits(given, before.get("limits"));
+                let limits = limits::changed_limits(given, &before)?;
                 client.send(Method::PATCH, HOSTED, Some(&json!({"limits": limits})))?
             }
         };
-        match hosted["budgets"].as_array().is_some_and(Vec::is_empty) {
-            true => self.common.print_line(&hosted, "the hosted tier as a whole has no budget"),
-            false => self.common.print_table(&hosted, |hosted| table(&hosted["budgets"])),
-        }
+        self.common.print_parsed(&hosted, |HostedBody { budgets, .. }: &HostedBody, out| {
+            match &budgets[..] {
+                [] => writeln!(out, "the hosted tier as a whole has no budget"),
+                budgets => table(budgets).write(out),
+            }
+        })
     }
 }
 
@@ -110,24 +115,43 @@ enum PriceAction {
 impl PriceCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let PriceAction::List = self.action;
-        let mut prices = self.common.client()?.get("/api/v1/prices")?;
-        self.common.print_table(&prices["items"].take(), |prices| {
-            let columns = [
-                ("price", "id", false),
-                ("model", "model", false),
-                ("upstream", "upstream", false),
-                ("currency", "currency", false),
-                ("input/M", "input_per_million_tokens", true),
-                ("cached/M", "cached_input_per_million_tokens", true),
-                ("write/M", "cache_write_per_million_tokens", true),
-                ("write 1h/M", "cache_write_1h_per_million_tokens", true),
-                ("output/M", "output_per_million_tokens", true),
-                ("request", "per_request", true),
-                ("from", "from", false),
-                ("first seen", "first_seen", false),
-                ("in the file", "configured", false),
-            ];
-            listed(prices, &columns)
-        })
+        let prices = self.common.client()?.get("/api/v1/prices")?;
+        self.common.print_table(&items(&prices)?, |list: &Vec<PriceBody>| prices_table(list))
     }
+}
+
+fn prices_table(list: &[PriceBody]) -> TextTable {
+    let mut table = TextTable::new(vec![
+        "price",
+        "model",
+        "upstream",
+        "currency",
+        "input/M",
+        "cached/M",
+        "write/M",
+        "write 1h/M",
+        "output/M",
+        "request",
+        "from",
+        "first seen",
+        "in the file",
+    ]);
+    for price in list {
+        table.row(vec![
+            TableCell::Text(price.id.clone()),
+            TableCell::Text(one_line(&price.model)),
+            TableCell::Text(text_or_dash(price.upstream.as_deref())),
+            TableCell::Text(price.currency.clone()),
+            TableCell::Number(price.input_per_million_tokens.to_string()),
+            TableCell::Number(price.cached_input_per_million_tokens.to_string()),
+            TableCell::Number(or_dash(price.cache_write_per_million_tokens)),
+            TableCell::Number(or_dash(price.cache_write_1h_per_million_tokens)),
+            TableCell::Number(price.output_per_million_tokens.to_string()),
+            TableCell::Number(price.per_request.to_string()),
+            TableCell::Text(or_dash(price.from.as_ref())),
+            TableCell::Text(price.first_seen.clone()),
+            TableCell::Text(price.configured.to_string()),
+        ]);
+    }
+    table
 }

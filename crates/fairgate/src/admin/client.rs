@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
+use fairgate_api::client::{
+    DEFAULT_URL, GatewayHttpClient, GatewayHttpRequest, GatewayHttpResponse, JSON,
+};
+use fairgate_api::error::ErrorFields;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
-
-use crate::gateway_http::{DEFAULT_URL, GatewayHttpClient, GatewayHttpRequest, JSON, error_field};
 
 /// Longest time that the client waits for the gateway's response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -116,14 +118,14 @@ impl AdminClient {
         if response.status.is_success() {
             return Ok(response.text);
         }
-        Err(self.refusal(response.status, &response.text).into())
+        Err(self.refusal(&response).into())
     }
 
     /// Builds the error for an error response, with advice if the address or the token is the cause.
-    fn refusal(&self, status: StatusCode, text: &str) -> AdminApiError {
-        let body: Option<Value> = serde_json::from_str(text).ok();
-        let field = |name: &str| error_field(body.as_ref()?, name);
-        let (Some(message), Some(code)) = (field("message"), field("code")) else {
+    fn refusal(&self, response: &GatewayHttpResponse) -> AdminApiError {
+        let status = response.status;
+        let ErrorFields { code, message, field, kind } = response.error();
+        let (Some(message), Some(code)) = (message, code) else {
             let words = format!("the gateway answered {status}");
             return AdminApiError { words, message: String::new(), field: None };
         };
@@ -136,13 +138,13 @@ impl AdminClient {
             }
             StatusCode::FORBIDDEN => format!("{message}; this one is from {found} ({code})"),
             // Errors for clients have a type, those of the admin API have none.
-            StatusCode::NOT_FOUND if field("type").is_some() => format!(
+            StatusCode::NOT_FOUND if kind.is_some() => format!(
                 "there is no admin API at {url}; it may have an address of its own, `admin.listen` in the \
                  configuration, which `fairgate serve` prints: name it with --url or FAIRGATE_URL ({code})"
             ),
             _ => format!("{message} ({code})"),
         };
-        AdminApiError { words, message, field: field("field") }
+        AdminApiError { words, message, field }
     }
 }
 
@@ -202,9 +204,12 @@ mod tests {
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
         };
         let text = r#"{"error":{"code":"not_found","message":"there is no tenant \"x\""}}"#;
-        let error = client.refusal(StatusCode::NOT_FOUND, text);
+        let refusal = |status, text: &str| {
+            client.refusal(&GatewayHttpResponse { status, date: None, text: text.to_owned() })
+        };
+        let error = refusal(StatusCode::NOT_FOUND, text);
         assert_eq!(error.to_string(), r#"there is no tenant "x" (not_found)"#);
-        let error = client.refusal(StatusCode::BAD_GATEWAY, "<html>");
+        let error = refusal(StatusCode::BAD_GATEWAY, "<html>");
         assert_eq!(error.to_string(), "the gateway answered 502 Bad Gateway");
     }
 }

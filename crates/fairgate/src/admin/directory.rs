@@ -2,13 +2,16 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use fairgate_api::admin::{GroupBody, TenantBody};
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::budgets::print_budgets;
+use super::client::AdminClient;
 use super::limits::{self, GroupLimitArgs, LimitArgs};
-use super::{AdminOptions, escaped, fetch_all, given_names, text};
-use fairgate_table::{TableCell, TextTable};
+use super::{AdminOptions, escaped, fetch_all, given_names, items, names, understood};
+use crate::text_format::one_line;
 
 /// Manage groups. The tenants of a group divide the group's share.
 #[derive(Debug, Args)]
@@ -58,26 +61,23 @@ enum GroupAction {
 impl GroupCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
-        let one = |answer: &Value| groups(&json!([answer]));
+        let one = |group: &GroupBody| groups(std::slice::from_ref(group));
         match &self.action {
             GroupAction::List => {
                 let list = fetch_all(&client, "/api/v1/groups")?;
-                self.common.print_table(&list, groups)
+                self.common.print_table(&list, |list: &Vec<GroupBody>| groups(list))
             }
             GroupAction::Show { name } => {
                 let path = format!("/api/v1/groups/{}", escaped(name));
-                let mut group = client.get(&path)?;
-                let budgets = client.get(&format!("{path}/budgets"))?;
-                group["budgets"] = budgets.get("items").cloned().unwrap_or_default();
+                let (group, budgets) = with_budgets(&client, &path)?;
                 self.common.print_table(&group, one)?;
-                if self.common.json { Ok(()) } else { print_budgets(&group["budgets"]) }
+                if self.common.json { Ok(()) } else { print_budgets(&budgets) }
             }
             GroupAction::Add { name, weight, limits } => {
-                let limits = limits::merged_limits(limits.given(), None);
-                let mut body = json!({"name": name, "limits": limits});
-                if let Some(weight) = weight {
-                    body["weight"] = json!(weight);
-                }
+                let limits = limits::new_limits(limits.given());
+                let mut body = object([("name", json!(name)), ("limits", limits)]);
+                body.extend(weight.map(|weight| ("weight".to_owned(), json!(weight))));
+                let body = Value::Object(body);
                 let made = client.send(Method::POST, "/api/v1/groups", Some(&body))?;
                 self.common.print_table(&made, one)
             }
@@ -88,10 +88,7 @@ impl GroupCommand {
                 let given = limits.given();
                 if !given.is_empty() {
                     let before = client.get(&path)?;
-                    patch.insert(
-                        "limits".into(),
-                        limits::merged_limits(given, before.get("limits")),
-                    );
+                    patch.insert("limits".into(), limits::changed_limits(given, &before)?);
                 }
                 if patch.is_empty() {
                     bail!("nothing to change: see `fairgate group set --help`");
@@ -108,14 +105,27 @@ impl GroupCommand {
     }
 }
 
-fn groups(items: &Value) -> TextTable {
+/// Returns an object with these fields.
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Fetches a group or tenant, and its budgets. The budgets are also a field of the returned object, as --json shows it.
+fn with_budgets(client: &AdminClient, path: &str) -> Result<(Value, Value)> {
+    let mut owner: Map<String, Value> = understood(&client.get(path)?)?;
+    let budgets = items(&client.get(&format!("{path}/budgets"))?)?;
+    owner.insert("budgets".to_owned(), budgets.clone());
+    Ok((Value::Object(owner), budgets))
+}
+
+fn groups(list: &[GroupBody]) -> TextTable {
     let mut table = TextTable::new(vec!["group", "weight", "created", "limits"]);
-    for item in items.as_array().into_iter().flatten() {
+    for group in list {
         table.row(vec![
-            TableCell::Text(text(item, "name")),
-            TableCell::Number(text(item, "weight")),
-            TableCell::Text(text(item, "created_at")),
-            TableCell::Text(limits::format_limits(item)),
+            TableCell::Text(one_line(&group.name)),
+            TableCell::Number(group.weight.to_string()),
+            TableCell::Text(group.created_at.clone()),
+            TableCell::Text(limits::format_limits(&group.limits)),
         ]);
     }
     table
@@ -193,36 +203,35 @@ impl TenantCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
         let path = |name: &str| format!("/api/v1/tenants/{}", escaped(name));
+        let one = |tenant: &TenantBody| tenants(std::slice::from_ref(tenant));
         let patched = |name: &str, patch: Value| -> Result<()> {
             if patch.as_object().is_some_and(Map::is_empty) {
                 bail!("nothing to change: see `fairgate tenant set --help`");
             }
             let set = client.send(Method::PATCH, &path(name), Some(&patch))?;
-            self.common.print_table(&set, |tenant| tenants(&json!([tenant])))
+            self.common.print_table(&set, one)
         };
         match &self.action {
             TenantAction::List => {
                 let list = fetch_all(&client, "/api/v1/tenants")?;
-                self.common.print_table(&list, tenants)
+                self.common.print_table(&list, |list: &Vec<TenantBody>| tenants(list))
             }
             TenantAction::Show { name } => {
-                let mut tenant = client.get(&path(name))?;
-                let budgets = client.get(&format!("{}/budgets", path(name)))?;
-                tenant["budgets"] = budgets.get("items").cloned().unwrap_or_default();
-                self.common.print_table(&tenant, |tenant| tenants(&json!([tenant])))?;
-                if self.common.json { Ok(()) } else { print_budgets(&tenant["budgets"]) }
+                let (tenant, budgets) = with_budgets(&client, &path(name))?;
+                self.common.print_table(&tenant, one)?;
+                if self.common.json { Ok(()) } else { print_budgets(&budgets) }
             }
             TenantAction::Add { name, group, weight, requires, limits } => {
-                let limits = limits::merged_limits(limits.given(), None);
-                let mut body = json!({"name": name, "group": group, "limits": limits});
+                let limits = limits::new_limits(limits.given());
+                let mut body =
+                    object([("name", json!(name)), ("group", json!(group)), ("limits", limits)]);
                 if !requires.is_empty() {
-                    body["requires"] = json!(given_names(requires));
+                    body.insert("requires".to_owned(), json!(given_names(requires)));
                 }
-                if let Some(weight) = weight {
-                    body["weight"] = json!(weight);
-                }
+                body.extend(weight.map(|weight| ("weight".to_owned(), json!(weight))));
+                let body = Value::Object(body);
                 let made = client.send(Method::POST, "/api/v1/tenants", Some(&body))?;
-                self.common.print_table(&made, |tenant| tenants(&json!([tenant])))
+                self.common.print_table(&made, one)
             }
             TenantAction::Set { name, group, weight, requires, limits } => {
                 let mut patch = Map::new();
@@ -233,10 +242,7 @@ impl TenantCommand {
                 let given = limits.given();
                 if !given.is_empty() {
                     let before = client.get(&path(name))?;
-                    patch.insert(
-                        "limits".into(),
-                        limits::merged_limits(given, before.get("limits")),
-                    );
+                    patch.insert("limits".into(), limits::changed_limits(given, &before)?);
                 }
                 patched(name, Value::Object(patch))
             }
@@ -250,18 +256,17 @@ impl TenantCommand {
     }
 }
 
-fn tenants(items: &Value) -> TextTable {
+fn tenants(list: &[TenantBody]) -> TextTable {
     let headings = vec!["tenant", "group", "weight", "state", "requires", "limits"];
     let mut table = TextTable::new(headings);
-    for item in items.as_array().into_iter().flatten() {
-        let disabled = item.get("disabled").and_then(Value::as_bool) == Some(true);
+    for tenant in list {
         table.row(vec![
-            TableCell::Text(text(item, "name")),
-            TableCell::Text(text(item, "group")),
-            TableCell::Number(text(item, "weight")),
-            TableCell::Text(if disabled { "disabled" } else { "enabled" }.into()),
-            TableCell::Text(text(item, "requires")),
-            TableCell::Text(limits::format_limits(item)),
+            TableCell::Text(one_line(&tenant.name)),
+            TableCell::Text(one_line(&tenant.group)),
+            TableCell::Number(tenant.weight.to_string()),
+            TableCell::Text(if tenant.disabled { "disabled" } else { "enabled" }.into()),
+            TableCell::Text(names(&tenant.requires)),
+            TableCell::Text(limits::format_limits(&tenant.limits)),
         ]);
     }
     table

@@ -14,49 +14,19 @@ mod tasks_file;
 mod webhook;
 mod workspace;
 
-use std::io::{self, Write};
-
-use anyhow::{Context, Result};
-use fairgate_gateway::admin::moment;
+use fairgate_control::admin::moment;
 use fairgate_store::UnixMicros;
 use fairgate_time::wall_clock;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use super::AdminOptions;
 use super::audit::to_the_second;
-use crate::output::StdoutWriter;
 use crate::text_format::safe_name;
 
 pub(crate) use agent::AgentCommand;
-pub(crate) use overview::FleetArgs;
+pub(crate) use overview::{FleetArgs, fleet_text};
 pub(crate) use project::ProjectCommand;
 pub(crate) use task::TaskCommand;
 pub(crate) use webhook::WebhookCommand;
 pub(crate) use workspace::WorkspaceCommand;
-
-impl AdminOptions {
-    /// Prints a response as JSON with --json, else parses the response and prints it with `write`.
-    fn print_parsed<T: DeserializeOwned>(
-        &self,
-        answer: &Value,
-        write: impl FnOnce(&T, &mut StdoutWriter) -> io::Result<()>,
-    ) -> Result<()> {
-        if self.json {
-            return self.print_line(answer, "");
-        }
-        let mut out = StdoutWriter::stdout();
-        write(&understood(answer)?, &mut out)?;
-        Ok(out.flush()?)
-    }
-}
-
-/// Parses a response of the API as a `T`.
-fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
-    T::deserialize(answer).context(
-        "the gateway's answer is not understood; is it of the same version as this command?",
-    )
-}
 
 /// Formats a time as RFC 3339, without fractions of a second.
 fn at(moment: UnixMicros) -> String {
@@ -79,9 +49,9 @@ fn ahead_argument(text: &str) -> Result<UnixMicros, String> {
     })
 }
 
-/// Returns the text, or a dash if there is none.
-fn or_dash(text: Option<&str>) -> String {
-    text.map_or_else(|| "-".to_owned(), safe_name)
+/// Formats a name, cut to a length that fits into a table; `-` if there is none.
+fn name_or_dash(name: Option<&str>) -> String {
+    name.map_or_else(|| "-".to_owned(), safe_name)
 }
 
 #[cfg(test)]

@@ -4,14 +4,15 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use fairgate_api::admin::{KeyBody, KeyWithSecret};
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::limits::{self, LimitArgs};
 use super::rights::{self, RightsArgs};
-use super::{AdminOptions, escaped, fetch_all, text};
-use crate::output::StdoutWriter;
-use fairgate_table::{TableCell, TextTable};
+use super::{AdminOptions, escaped, fetch_all};
+use crate::text_format::one_line;
 
 /// Manage keys of tenants. The secret of a key is shown once, when the key is created or rotated.
 #[derive(Debug, Args)]
@@ -102,12 +103,12 @@ impl KeyCommand {
                 let of = tenant.as_ref().map(|tenant| format!("?tenant={}", escaped(tenant)));
                 let list = fetch_all(&client, &format!("/api/v1/keys{}", of.unwrap_or_default()))?;
                 let table = if *wide { wide_keys } else { keys };
-                self.common.print_table(&list, table)
+                self.common.print_table(&list, |list: &Vec<KeyBody>| table(list))
             }
             KeyAction::Create { tenant, about } => {
                 let mut body = about.given()?;
                 body.insert("tenant".into(), json!(tenant));
-                body.insert("limits".into(), limits::merged_limits(about.limits.given(), None));
+                body.insert("limits".into(), limits::new_limits(about.limits.given()));
                 let made = client.send(Method::POST, "/api/v1/keys", Some(&Value::Object(body)))?;
                 self.print_secret(&made)
             }
@@ -116,16 +117,14 @@ impl KeyCommand {
                 let given = about.limits.given();
                 if !given.is_empty() {
                     let before = client.get(&path(id))?;
-                    patch.insert(
-                        "limits".into(),
-                        limits::merged_limits(given, before.get("limits")),
-                    );
+                    let limits = limits::changed_limits(given, &before)?;
+                    patch.insert("limits".into(), limits);
                 }
                 if patch.is_empty() {
                     bail!("nothing to change: see `fairgate key set --help`");
                 }
                 let set = client.send(Method::PATCH, &path(id), Some(&Value::Object(patch)))?;
-                self.common.print_table(&set, |key| keys(&json!([key])))
+                self.common.print_table(&set, one)
             }
             KeyAction::Rotate { id } => {
                 let rotate = format!("{}/rotate", path(id));
@@ -134,41 +133,37 @@ impl KeyCommand {
             KeyAction::Revoke { id } => {
                 let revoke = format!("{}/revoke", path(id));
                 let revoked = client.send(Method::POST, &revoke, None)?;
-                self.common.print_table(&revoked, |key| keys(&json!([key])))
+                self.common.print_table(&revoked, one)
             }
         }
     }
 
     fn print_secret(&self, made: &Value) -> Result<()> {
-        let key = made.get("key").cloned().unwrap_or_default();
-        self.common.print_table(made, |_| keys(&json!([key])))?;
-        if !self.common.json {
-            let mut out = StdoutWriter::stdout();
-            writeln!(
-                out,
-                "\n{}\nThis is the secret. It is shown this once.",
-                text(made, "secret")
-            )?;
-            out.flush()?;
-        }
-        Ok(())
+        self.common.print_parsed(made, |KeyWithSecret { key, secret }: &KeyWithSecret, out| {
+            one(key).write(&mut *out)?;
+            writeln!(out, "\n{}\nThis is the secret. It is shown this once.", one_line(secret))
+        })
     }
 }
 
-fn keys(items: &Value) -> TextTable {
+fn one(key: &KeyBody) -> TextTable {
+    keys(std::slice::from_ref(key))
+}
+
+fn keys(list: &[KeyBody]) -> TextTable {
     let headings = vec![
         "key", "tenant", "name", "secret", "weight", "state", "models", "classes", "rights",
         "limits",
     ];
     let mut table = TextTable::new(headings);
-    for item in items.as_array().into_iter().flatten() {
-        let mut row = key_cells(item);
+    for key in list {
+        let mut row = key_cells(key);
         row.extend(
             [
-                rights::names_or_all(item, "models"),
-                rights::classes(item),
-                rights::summary(item),
-                limits::format_limits(item),
+                rights::names_or_all(key.rights.models.as_deref()),
+                rights::classes(&key.rights),
+                rights::summary(&key.rights),
+                limits::format_limits(&key.limits),
             ]
             .map(TableCell::Text),
         );
@@ -177,33 +172,33 @@ fn keys(items: &Value) -> TextTable {
     table
 }
 
-fn wide_keys(items: &Value) -> TextTable {
+fn wide_keys(list: &[KeyBody]) -> TextTable {
     let mut headings = vec!["key", "tenant", "name", "secret", "weight", "state"];
     headings.extend(rights::WIDE_HEADINGS);
     headings.push("limits");
     let mut table = TextTable::new(headings);
-    for item in items.as_array().into_iter().flatten() {
-        let mut row = key_cells(item);
-        row.extend(rights::wide_cells(item));
-        row.push(TableCell::Text(limits::format_limits(item)));
+    for key in list {
+        let mut row = key_cells(key);
+        row.extend(rights::wide_cells(&key.rights));
+        row.push(TableCell::Text(limits::format_limits(&key.limits)));
         table.row(row);
     }
     table
 }
 
 /// Returns the cells that identify a key, with its weight and its state.
-fn key_cells(key: &Value) -> Vec<TableCell> {
-    let state = match (text(key, "revoked_at").as_str(), text(key, "expires_at").as_str()) {
-        ("-", "-") => "in use".to_owned(),
-        ("-", expires) => format!("until {expires}"),
-        (revoked, _) => format!("revoked {revoked}"),
+fn key_cells(key: &KeyBody) -> Vec<TableCell> {
+    let state = match (&key.revoked_at, &key.expires_at) {
+        (None, None) => "in use".to_owned(),
+        (None, Some(expires)) => format!("until {expires}"),
+        (Some(revoked), _) => format!("revoked {revoked}"),
     };
     vec![
-        TableCell::Text(text(key, "id")),
-        TableCell::Text(text(key, "tenant")),
-        TableCell::Text(text(key, "name")),
-        TableCell::Text(format!("{}…", text(key, "hint"))),
-        TableCell::Number(text(key, "weight")),
+        TableCell::Text(one_line(&key.id)),
+        TableCell::Text(one_line(&key.tenant)),
+        TableCell::Text(one_line(&key.name)),
+        TableCell::Text(format!("{}…", one_line(&key.hint))),
+        TableCell::Number(key.weight.to_string()),
         TableCell::Text(state),
     ]
 }

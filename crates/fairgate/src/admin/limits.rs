@@ -2,8 +2,12 @@
 
 use std::str::FromStr;
 
+use anyhow::Result;
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::understood;
 
 /// Limits of a tenant or a key. `none` removes a limit.
 #[derive(Clone, Debug, Default, Args)]
@@ -188,18 +192,32 @@ impl LimitArgs {
     }
 }
 
-/// Returns the limits in `before` with the given ones replaced, because the API replaces all limits at once.
-pub(super) fn merged_limits(given: GivenLimits, before: Option<&Value>) -> Value {
-    let before = before.and_then(Value::as_object).cloned();
-    let mut limits: Map<String, Value> = before.unwrap_or_default();
+/// The limits of a group, tenant, key or the hosted tier, as its view has them. They are kept as they came: a limit that
+/// this program does not know stays as it is.
+#[derive(Deserialize)]
+struct ViewOfLimits {
+    limits: Map<String, Value>,
+}
+
+/// Returns the limits of a new group, tenant or key.
+pub(super) fn new_limits(given: GivenLimits) -> Value {
+    merged(given, Map::new())
+}
+
+/// Returns the limits of the view `before` with the given ones replaced, because the API replaces all limits at once.
+pub(super) fn changed_limits(given: GivenLimits, before: &Value) -> Result<Value> {
+    Ok(merged(given, understood::<ViewOfLimits>(before)?.limits))
+}
+
+fn merged(given: GivenLimits, mut limits: Map<String, Value>) -> Value {
     limits.extend(given.into_iter().map(|(name, limit)| (name.to_owned(), limit)));
     Value::Object(limits)
 }
 
 /// Lists all limits that are set, in one cell.
-pub(super) fn format_limits(item: &Value) -> String {
-    let limits = item.get("limits").and_then(Value::as_object).into_iter().flatten();
-    let set = limits.filter(|(_, limit)| !limit.is_null());
+pub(super) fn format_limits(limits: &impl Serialize) -> String {
+    let limits = serde_json::to_value(limits).unwrap_or_default();
+    let set = limits.as_object().into_iter().flatten().filter(|(_, limit)| !limit.is_null());
     let shown = |limit: &Value| limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
     let limits_set: Vec<String> =
         set.map(|(name, limit)| format!("{name}={}", shown(limit))).collect();
@@ -208,6 +226,7 @@ pub(super) fn format_limits(item: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fairgate_api::admin::LimitsBody;
     use serde_json::json;
 
     use super::*;
@@ -228,12 +247,13 @@ mod tests {
         let after = json!({
             "in_flight": null, "queued_requests": 7, "tokens_per_day": 1000, "money_per_day": "2.50", "hosted": "never",
         });
-        assert_eq!(merged_limits(args.given(), Some(&before)), after);
+        let before = json!({"name": "chat", "limits": before});
+        assert_eq!(changed_limits(args.given(), &before).unwrap(), after);
         assert!(LimitArg::from_str("-1").is_err());
         assert!(MoneyLimitArg::from_str("0.0000001").is_err());
-        let item = json!({"limits": after});
+        let limits: LimitsBody = serde_json::from_value(after).unwrap();
         assert_eq!(
-            format_limits(&item),
+            format_limits(&limits),
             "hosted=never money_per_day=2.50 queued_requests=7 tokens_per_day=1000"
         );
     }

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use fairgate_api::admin::LiveView;
 
 use self::shares::format_pools;
 use super::audit::to_the_second;
-use super::{AdminOptions, escaped, text};
+use super::{AdminOptions, escaped, understood};
 use crate::output::StdoutWriter;
 
 /// Show for each flow of each pool the service that it got, the service that it was due, and whether the difference
@@ -38,18 +39,23 @@ impl LiveArgs {
             return if self.common.json {
                 self.common.print_line(&live, "")
             } else {
-                print_now(&format_pools(&live)?)
+                print_now(&format_pools(&understood(&live)?)?)
             };
         };
         let on_terminal = io::stdout().is_terminal();
         loop {
             let live = client.get(&path)?;
-            print_now(&match (self.common.json, on_terminal) {
-                (true, _) => format!("{live}\n"),
-                (false, false) => format_pools(&live)?,
-                (false, true) => {
-                    let at = to_the_second(&text(&live, "at"));
-                    redrawn(&format!("{at}, every {seconds} s\n\n{}", format_pools(&live)?))
+            print_now(&if self.common.json {
+                format!("{live}\n")
+            } else {
+                let live: LiveView = understood(&live)?;
+                let pools = format_pools(&live)?;
+                match on_terminal {
+                    false => pools,
+                    true => {
+                        let at = to_the_second(&live.at);
+                        redrawn(&format!("{at}, every {seconds} s\n\n{pools}"))
+                    }
                 }
             })?;
             thread::sleep(Duration::from_secs(seconds));

@@ -4,12 +4,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
+use fairgate_api::admin::{
+    CacheBody, FlowAttribute, FlowCapBody, FlowRefBody, FlowWeightBody, ModelQuotaBody, PoolBody,
+    QuotaBody, WorkerBody,
+};
 use fairgate_core::units::Percentage;
-use http::Method;
-use serde_json::{Value, json};
-
-use super::{AdminOptions, escaped, text};
 use fairgate_table::{TableCell, TextTable};
+use http::Method;
+use serde::Serialize;
+
+use super::client::AdminClient;
+use super::{AdminOptions, escaped, items, names, or_dash};
+use crate::text_format::one_line;
 
 /// List pools and their workers, hold and resume flows, set weights and caps.
 #[derive(Debug, Args)]
@@ -91,39 +97,65 @@ enum FlowByArg {
 impl PoolCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
-        let send = |flow: &FlowArgs, action: &str, more: &[(&str, Value)], words: &str| {
-            let by = flow.by.to_possible_value().map(|by| by.get_name().to_owned());
-            let mut body = json!({"by": by, "flow": flow.flow});
-            for (field, value) in more {
-                body[*field] = value.clone();
-            }
-            let path = format!("/api/v1/pools/{}/{action}", escaped(&flow.pool));
-            let answer = client.send(Method::POST, &path, Some(&body))?;
-            self.common.print_line(&answer, &format!("{} {words} in pool {}", flow.flow, flow.pool))
-        };
         match &self.action {
             PoolAction::List => {
                 let pools = client.get("/api/v1/pools")?;
-                self.common.print_table(&pools["items"], workers)
+                self.common.print_table(&items(&pools)?, |pools: &Vec<PoolBody>| workers(pools))
             }
-            PoolAction::Hold(flow) => send(flow, "hold", &[], "is held"),
-            PoolAction::Resume(flow) => send(flow, "resume", &[], "goes on"),
+            PoolAction::Hold(flow) => self.hold(&client, flow, "hold", "is held"),
+            PoolAction::Resume(flow) => self.hold(&client, flow, "resume", "goes on"),
             PoolAction::Weight(FlowWeightArgs { flow, weight }) => {
-                let words = format!("has the weight {weight}");
-                send(flow, "weight", &[("weight", json!(weight))], &words)
+                let (by, name) = (flow.by.into(), flow.flow.clone());
+                let body = FlowWeightBody { by, flow: name, weight: (*weight).into() };
+                self.change(&client, flow, "weight", &body, &format!("has the weight {weight}"))
             }
             PoolAction::Cap(FlowCapArgs { flow, slots: CapSlots(slots) }) => {
                 let words = match slots {
                     Some(slots) => format!("has at most {slots} in flight"),
                     None => "has no cap".to_owned(),
                 };
-                send(flow, "cap", &[("slots", json!(slots))], &words)
+                let (by, name) = (flow.by.into(), flow.flow.clone());
+                let body = FlowCapBody { by, flow: name, slots: slots.map(Into::into) };
+                self.change(&client, flow, "cap", &body, &words)
             }
+        }
+    }
+
+    fn hold(&self, client: &AdminClient, flow: &FlowArgs, action: &str, words: &str) -> Result<()> {
+        let body = FlowRefBody { by: flow.by.into(), flow: flow.flow.clone() };
+        self.change(client, flow, action, &body, words)
+    }
+
+    /// Sends a change of a flow, and says what it did.
+    fn change(
+        &self,
+        client: &AdminClient,
+        FlowArgs { pool, flow, .. }: &FlowArgs,
+        action: &str,
+        body: &impl Serialize,
+        words: &str,
+    ) -> Result<()> {
+        let path = format!("/api/v1/pools/{}/{action}", escaped(pool));
+        let answer = client.send(Method::POST, &path, Some(&serde_json::to_value(body)?))?;
+        self.common.print_line(&answer, &format!("{flow} {words} in pool {pool}"))
+    }
+}
+
+impl From<FlowByArg> for FlowAttribute {
+    fn from(by: FlowByArg) -> Self {
+        match by {
+            FlowByArg::Group => Self::Group,
+            FlowByArg::Tenant => Self::Tenant,
+            FlowByArg::Key => Self::Key,
+            FlowByArg::Class => Self::Class,
+            FlowByArg::Agent => Self::Agent,
+            FlowByArg::Session => Self::Session,
+            FlowByArg::Project => Self::Project,
         }
     }
 }
 
-fn workers(pools: &Value) -> TextTable {
+fn workers(pools: &[PoolBody]) -> TextTable {
     let headings = vec![
         "pool",
         "models",
@@ -139,23 +171,24 @@ fn workers(pools: &Value) -> TextTable {
         "tokens/min",
     ];
     let mut table = TextTable::new(headings);
-    for pool in pools.as_array().into_iter().flatten() {
-        for worker in pool["workers"].as_array().into_iter().flatten() {
+    for pool in pools {
+        for worker in &pool.workers {
+            let quota = worker.quota.as_ref();
             table.row(vec![
-                TableCell::Text(text(pool, "name")),
-                TableCell::Text(text(pool, "models")),
-                TableCell::Text(text(worker, "name")),
-                TableCell::Text(state(worker)),
-                TableCell::Number(text(worker, "in_flight")),
-                TableCell::Number(text(worker, "slots")),
-                TableCell::Number(text(worker, "tier")),
-                TableCell::Number(hit_rate(worker, "cached_tokens")),
-                TableCell::Number(hit_rate(worker, "expected_tokens")),
-                TableCell::Number(text(pool, "queued")),
-                TableCell::Number(rate(worker, "requests")),
-                TableCell::Number(rate(worker, "tokens")),
+                TableCell::Text(one_line(&pool.name)),
+                TableCell::Text(names(&pool.models)),
+                TableCell::Text(one_line(&worker.name)),
+                TableCell::Text(worker_state(worker)),
+                TableCell::Number(worker.in_flight.to_string()),
+                TableCell::Number(or_dash(worker.slots)),
+                TableCell::Number(worker.tier.to_string()),
+                TableCell::Number(hit_rate(worker)),
+                TableCell::Number(expected_hit_rate(worker)),
+                TableCell::Number(pool.queued.to_string()),
+                TableCell::Number(rate(quota, AccountRate::Requests)),
+                TableCell::Number(rate(quota, AccountRate::Tokens)),
             ]);
-            for model in worker["models"].as_array().into_iter().flatten() {
+            for model in &worker.models {
                 table.row(model_row(worker, model));
             }
         }
@@ -164,52 +197,78 @@ fn workers(pools: &Value) -> TextTable {
 }
 
 /// Returns the row of one model of a worker whose models have limits of their own.
-fn model_row(worker: &Value, model: &Value) -> Vec<TableCell> {
-    let quota = &model["quota"];
-    let state = match (quota["out"].as_str(), quota["paused_ms"].as_u64()) {
+fn model_row(
+    worker: &WorkerBody,
+    ModelQuotaBody { model, quota }: &ModelQuotaBody,
+) -> Vec<TableCell> {
+    let state = match (&quota.out, quota.paused_ms) {
         (Some(_), _) => "out",
         (None, Some(_)) => "paused",
         (None, None) => "",
     };
-    let shown = json!({ "state": state, "quota": quota });
     let nothing = || TableCell::Text(String::new());
-    let mut row = vec![nothing(), TableCell::Text(text(model, "model"))];
-    row.push(TableCell::Text(text(worker, "name")));
-    row.push(TableCell::Text(self::state(&shown)));
+    let mut row = vec![nothing(), TableCell::Text(one_line(model))];
+    row.push(TableCell::Text(one_line(&worker.name)));
+    row.push(TableCell::Text(quota_state(state, quota, None)));
     row.extend((0..6).map(|_| nothing()));
-    row.push(TableCell::Number(rate(model, "requests")));
-    row.push(TableCell::Number(rate(model, "tokens")));
+    row.push(TableCell::Number(rate(Some(quota), AccountRate::Requests)));
+    row.push(TableCell::Number(rate(Some(quota), AccountRate::Tokens)));
     row
 }
 
 /// Returns a worker's state, with the rest of a pause, or the reason why the worker gets no requests.
-pub(super) fn state(worker: &Value) -> String {
-    let (state, quota) = (text(worker, "state"), &worker["quota"]);
-    match (quota["out"].as_str(), quota["paused_ms"].as_u64()) {
-        (Some(reason), _) => format!("{state}: {reason}"),
-        (None, Some(ms)) => format!("{state} for {:.1} s", Duration::from_millis(ms).as_secs_f64()),
-        (None, None) => match worker["reason"].as_str() {
-            Some(reason) => format!("{state}: {reason}"),
-            None => state,
-        },
+pub(super) fn worker_state(worker: &WorkerBody) -> String {
+    let (state, reason) = (&worker.state, worker.reason.as_deref());
+    match &worker.quota {
+        Some(quota) => quota_state(state, quota, reason),
+        None => with_reason(state, reason),
     }
 }
 
-/// Returns the cached part of a worker's input tokens as a percentage. `which` names the field with the cached tokens,
-/// as reported by the worker or as expected by the gateway.
-pub(super) fn hit_rate(worker: &Value, which: &str) -> String {
-    let cache = &worker["cache"];
-    match (cache["input_tokens"].as_u64(), cache[which].as_u64()) {
-        (Some(input), Some(cached)) if input > 0 => Percentage::of(cached, input).to_string(),
-        _ => "–".to_owned(),
+/// Returns the state of an account's worker or model, with the rest of a pause, or the reason for the state.
+pub(super) fn quota_state(state: &str, quota: &QuotaBody, reason: Option<&str>) -> String {
+    match (&quota.out, quota.paused_ms) {
+        (Some(out), _) => with_reason(state, Some(out)),
+        (None, Some(ms)) => {
+            format!("{state} for {:.1} s", Duration::from_millis(ms).as_secs_f64())
+        }
+        (None, None) => with_reason(state, reason),
     }
 }
 
-/// Returns a limit per minute of a worker's account, and who stated the limit.
-pub(super) fn rate(worker: &Value, what: &str) -> String {
-    let quota = &worker["quota"];
-    match (quota[format!("{what}_per_minute")].as_u64(), quota[format!("{what}_from")].as_str()) {
-        (Some(rate), Some(from)) => format!("{rate} ({from})"),
-        _ => "–".to_owned(),
-    }
+fn with_reason(state: &str, reason: Option<&str>) -> String {
+    reason.map_or_else(|| state.to_owned(), |reason| format!("{state}: {reason}"))
+}
+
+/// Returns the part of a worker's input tokens that the worker reported as cached, as a percentage.
+pub(super) fn hit_rate(worker: &WorkerBody) -> String {
+    cached_part(worker, |cache| Some(cache.cached_tokens))
+}
+
+/// Returns the part of a worker's input tokens that the gateway expected to be cached, as a percentage.
+pub(super) fn expected_hit_rate(worker: &WorkerBody) -> String {
+    cached_part(worker, |cache| cache.expected_tokens)
+}
+
+fn cached_part(worker: &WorkerBody, cached: fn(CacheBody) -> Option<u64>) -> String {
+    let part = worker.cache.filter(|cache| cache.input_tokens > 0).and_then(|cache| {
+        cached(cache).map(|cached| Percentage::of(cached, cache.input_tokens).to_string())
+    });
+    part.unwrap_or_else(|| "–".to_owned())
+}
+
+/// Rate that a provider's account limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AccountRate {
+    Requests,
+    Tokens,
+}
+
+/// Returns a limit per minute of an account, and who stated the limit.
+pub(super) fn rate(quota: Option<&QuotaBody>, what: AccountRate) -> String {
+    let rate = quota.and_then(|quota| match what {
+        AccountRate::Requests => quota.requests_per_minute.zip(quota.requests_from.as_ref()),
+        AccountRate::Tokens => quota.tokens_per_minute.zip(quota.tokens_from.as_ref()),
+    });
+    rate.map_or_else(|| "–".to_owned(), |(rate, from)| format!("{rate} ({from})"))
 }

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::Args;
+use fairgate_api::admin::ReloadedBody;
 use http::Method;
-use serde_json::Value;
 
-use super::AdminOptions;
+use super::{AdminOptions, understood};
 
 /// Make the gateway read its configuration file again. A file with an error changes nothing.
 #[derive(Debug, Args)]
@@ -18,8 +18,7 @@ impl ReloadArgs {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
         let done = client.send(Method::POST, "/api/v1/config/reload", None)?;
-        let changes = done["changes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let changes: Vec<&str> = changes.collect();
+        let ReloadedBody { changes, .. } = understood(&done)?;
         let words = match changes[..] {
             [] => "nothing has changed".to_owned(),
             _ => changes.join("\n"),

@@ -4,13 +4,14 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use fairgate_api::admin::{AttemptBody, PoolBody, RequestBody, RequestDetail, RequestState};
 use fairgate_journal::explain_text::place_in_line;
-use serde_json::Value;
-
-use super::{AdminOptions, client::AdminClient, escaped, span, text};
-use crate::output::StdoutWriter;
-use crate::text_format::counted;
 use fairgate_table::{TableCell, TextTable};
+
+use super::client::AdminClient;
+use super::{AdminOptions, escaped, items, names, or_dash, span, text_or_dash, understood};
+use crate::output::StdoutWriter;
+use crate::text_format::{counted, one_line};
 
 /// Show the state of a request, the requests ahead of it, and the reason why it waits, or how it ended.
 #[derive(Debug, Args)]
@@ -27,26 +28,28 @@ impl RequestArgs {
         let client = self.common.client()?;
         let Some(id) = &self.id else {
             let list = client.get("/api/v1/requests")?;
-            return self.common.print_table(&list["items"], list_of);
+            let list = items(&list)?;
+            return self.common.print_table(&list, |list: &Vec<RequestBody>| list_of(list));
         };
         let found = client.get(&format!("/api/v1/requests/{}", escaped(id)))?;
         if self.common.json {
             return self.common.print_line(&found, "");
         }
+        let found: RequestDetail = understood(&found)?;
         let pool = pool_of(&client, &found);
         let mut out = StdoutWriter::stdout();
-        for line in lines(&found, &pool) {
+        for line in lines(&found, pool.as_ref()) {
             writeln!(out, "{line}")?;
         }
-        if found["attempts"].as_array().is_some_and(|rows| !rows.is_empty()) {
+        if !found.attempts.is_empty() {
             writeln!(out)?;
-            attempts(&found["attempts"]).write(&mut out)?;
+            attempts(&found.attempts).write(&mut out)?;
         }
         Ok(out.flush()?)
     }
 }
 
-fn list_of(items: &Value) -> TextTable {
+fn list_of(requests: &[RequestBody]) -> TextTable {
     let headings = vec![
         "request",
         "pool",
@@ -60,94 +63,82 @@ fn list_of(items: &Value) -> TextTable {
         "in flight",
     ];
     let mut table = TextTable::new(headings);
-    for item in items.as_array().into_iter().flatten() {
-        let named = |field: &str| TableCell::Text(text(item, field));
+    for request in requests {
+        let named = |name: &Option<String>| TableCell::Text(text_or_dash(name.as_deref()));
         table.row(vec![
-            named("id"),
-            named("pool"),
-            named("state"),
-            named("tenant"),
-            named("project"),
-            named("task"),
-            named("worker"),
-            TableCell::Number(text(item, "cost_tokens")),
-            TableCell::Number(span(item, "waited_us")),
-            TableCell::Number(span(item, "in_flight_us")),
+            TableCell::Text(one_line(&request.id)),
+            TableCell::Text(one_line(&request.pool)),
+            TableCell::Text(request.state.word().to_owned()),
+            named(&request.tenant),
+            named(&request.project),
+            named(&request.task),
+            named(&request.worker),
+            TableCell::Number(request.cost_tokens.to_string()),
+            TableCell::Number(span(request.waited_us).to_string()),
+            TableCell::Number(or_dash(request.in_flight_us.map(span))),
         ]);
     }
     table
 }
 
-/// Returns the view of the pool that a request waits in; `Null` if the request does not wait, or if the view cannot be
+/// Returns the view of the pool that a request waits in; `None` if the request does not wait, or if the view cannot be
 /// fetched.
-fn pool_of(client: &AdminClient, found: &Value) -> Value {
-    match found["request"]["pool"].as_str() {
-        Some(pool) => client.get(&format!("/api/v1/pools/{}", escaped(pool))).unwrap_or_default(),
-        None => Value::Null,
-    }
+fn pool_of(client: &AdminClient, found: &RequestDetail) -> Option<PoolBody> {
+    let pool = escaped(&found.request.as_ref()?.pool);
+    understood(&client.get(&format!("/api/v1/pools/{pool}")).ok()?).ok()
 }
 
 /// Describes a request in lines of text, first the request's state, then its tenant and group, then the reason why it
 /// waits.
-fn lines(found: &Value, pool: &Value) -> Vec<String> {
-    let request = &found["request"];
-    let whose = || {
-        let group = text(request, "group");
-        format!(
-            "tenant {}, in group {group}{}; it is expected to use {} tokens{}",
-            text(request, "tenant"),
-            work(request),
-            text(request, "cost_tokens"),
-            chosen(request)
-        )
-    };
-    match found["state"].as_str() {
-        Some("waiting") => {
-            let mut lines = vec![waiting(found, pool), whose()];
-            let story = found["story"].as_array().into_iter().flatten();
-            lines.extend(story.filter_map(Value::as_str).map(str::to_owned));
+fn lines(found: &RequestDetail, pool: Option<&PoolBody>) -> Vec<String> {
+    let Some(request) = &found.request else { return vec![ended(&found.attempts)] };
+    let whose = format!(
+        "tenant {}, in group {}{}; it is expected to use {} tokens{}",
+        text_or_dash(request.tenant.as_deref()),
+        text_or_dash(request.group.as_deref()),
+        work(request.project.as_deref(), request.task.as_deref()),
+        request.cost_tokens,
+        chosen(request)
+    );
+    match request.state {
+        RequestState::Waiting => {
+            let mut lines = vec![waiting(found, request, pool), whose];
+            lines.extend(found.story.iter().cloned());
             lines
         }
-        Some("in_flight") => {
-            let (in_flight, waited) = (span(request, "in_flight_us"), span(request, "waited_us"));
-            let (worker, pool) = (text(request, "worker"), text(request, "pool"));
+        RequestState::InFlight => {
             let first = format!(
-                "in flight for {in_flight} on worker {worker} of pool {pool}, after a wait of {waited}"
+                "in flight for {} on worker {} of pool {}, after a wait of {}",
+                or_dash(request.in_flight_us.map(span)),
+                text_or_dash(request.worker.as_deref()),
+                one_line(&request.pool),
+                span(request.waited_us)
             );
-            vec![first, whose()]
+            vec![first, whose]
         }
-        _ => vec![ended(&found["attempts"])],
     }
 }
 
 /// Names the task that a request was made for, such as `, for task web-3 of project web`; empty if there is none.
-fn work(request: &Value) -> String {
-    match (request["project"].is_string(), request["task"].is_string()) {
-        (false, _) => String::new(),
-        (true, false) => format!(", for project {}", text(request, "project")),
-        (true, true) => {
-            format!(", for task {} of project {}", text(request, "task"), text(request, "project"))
-        }
+fn work(project: Option<&str>, task: Option<&str>) -> String {
+    match (project.map(one_line), task.map(one_line)) {
+        (None, _) => String::new(),
+        (Some(project), None) => format!(", for project {project}"),
+        (Some(project), Some(task)) => format!(", for task {task} of project {project}"),
     }
 }
 
 /// Lists the choices that a request made, such as `; class batch, priority -1`; empty if the request made none.
-fn chosen(request: &Value) -> String {
+fn chosen(request: &RequestBody) -> String {
     let mut parts = Vec::new();
-    if request["class"].is_string() {
-        parts.push(format!("class {}", text(request, "class")));
+    parts.extend(request.class.as_ref().map(|class| format!("class {}", one_line(class))));
+    if request.priority != 0 {
+        parts.push(format!("priority {}", request.priority));
     }
-    if request["priority"].as_i64().is_some_and(|priority| priority != 0) {
-        parts.push(format!("priority {}", text(request, "priority")));
-    }
-    if request["weight"].is_number() {
-        parts.push(format!("weight {}", text(request, "weight")));
-    }
-    if request["pin"].is_string() {
-        parts.push(format!("only on worker {}", text(request, "pin")));
-    }
-    if request["requires"].as_array().is_some_and(|taints| !taints.is_empty()) {
-        parts.push(format!("only on workers with {}", text(request, "requires")));
+    parts.extend(request.weight.map(|weight| format!("weight {weight}")));
+    parts.extend(request.pin.as_ref().map(|pin| format!("only on worker {}", one_line(pin))));
+    if !request.requires.is_empty() {
+        parts.push(format!("only on workers with {}", names(&request.requires)));
     }
     match parts.is_empty() {
         true => String::new(),
@@ -155,40 +146,36 @@ fn chosen(request: &Value) -> String {
     }
 }
 
-fn waiting(found: &Value, pool: &Value) -> String {
-    let mut parts = vec![format!(
-        "waiting for {} in pool {}",
-        span(&found["request"], "waited_us"),
-        text(&found["request"], "pool")
-    )];
-    if let (Some(used), Some(all)) = (pool["in_flight"].as_u64(), pool["capacity"].as_u64()) {
+fn waiting(found: &RequestDetail, request: &RequestBody, pool: Option<&PoolBody>) -> String {
+    let pool_name = one_line(&request.pool);
+    let mut parts = vec![format!("waiting for {} in pool {pool_name}", span(request.waited_us))];
+    if let Some(&PoolBody { in_flight: used, capacity: all, .. }) = pool {
         parts.push(match used >= all {
             true => format!("all {} are in use", counted(all, "slot")),
             false => format!("{used} of {} are in use", counted(all, "slot")),
         });
     }
-    parts.push(place_in_line(found["waiting"]["grants_ahead"].as_u64()));
+    parts.push(place_in_line(found.waiting.as_ref().and_then(|waiting| waiting.grants_ahead)));
     parts.join("; ")
 }
 
-fn ended(rows: &Value) -> String {
-    let mut rows = rows.as_array().into_iter().flatten();
-    let Some(last) = rows.find(|row| row["last"] == true) else {
+fn ended(rows: &[AttemptBody]) -> String {
+    let Some(last) = rows.iter().find(|row| row.last) else {
         return "it has not ended, and nothing more is known of it now".to_owned();
     };
-    let code = last["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
-    let class = last["class"].as_str().map(|class| format!(", class {class}")).unwrap_or_default();
+    let code = last.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+    let class = last.class.as_ref().map(|class| format!(", class {class}")).unwrap_or_default();
     format!(
         "ended with status {}{code} after {}; tenant {}{}, model {}{class}",
-        text(last, "status"),
-        span(last, "total_us"),
-        text(last, "tenant"),
-        work(last),
-        text(last, "model")
+        last.status,
+        span(last.total_us),
+        one_line(&last.tenant),
+        work(last.project.as_deref(), last.task.as_deref()),
+        one_line(&last.model)
     )
 }
 
-fn attempts(rows: &Value) -> TextTable {
+fn attempts(rows: &[AttemptBody]) -> TextTable {
     let mut table = TextTable::new(vec![
         "attempt",
         "worker",
@@ -203,27 +190,22 @@ fn attempts(rows: &Value) -> TextTable {
         "output tokens",
         "charged tokens",
     ]);
-    let mut rows: Vec<&Value> = rows.as_array().into_iter().flatten().collect();
-    rows.sort_by_key(|row| row["attempt"].as_u64());
+    let mut rows: Vec<&AttemptBody> = rows.iter().collect();
+    rows.sort_by_key(|row| row.attempt);
     for row in rows {
-        let (named, number) = (
-            |field: &str| TableCell::Text(text(row, field)),
-            |field: &str| TableCell::Number(text(row, field)),
-        );
-        let span = |field: &str| TableCell::Number(span(row, field));
         table.row(vec![
-            named("attempt"),
-            named("worker"),
-            named("outcome"),
-            number("status"),
-            named("code"),
-            span("waited_us"),
-            span("first_token_us"),
-            span("total_us"),
-            number("input_tokens"),
-            number("cached_tokens"),
-            number("output_tokens"),
-            number("charged_tokens"),
+            TableCell::Text(row.attempt.to_string()),
+            TableCell::Text(text_or_dash(row.worker.as_deref())),
+            TableCell::Text(one_line(&row.outcome)),
+            TableCell::Number(row.status.to_string()),
+            TableCell::Text(text_or_dash(row.code.as_deref())),
+            TableCell::Number(span(row.waited_us).to_string()),
+            TableCell::Number(or_dash(row.first_token_us.map(span))),
+            TableCell::Number(span(row.total_us).to_string()),
+            TableCell::Number(row.input_tokens.to_string()),
+            TableCell::Number(row.cached_tokens.to_string()),
+            TableCell::Number(row.output_tokens.to_string()),
+            TableCell::Number(row.charged_tokens.to_string()),
         ]);
     }
     table
@@ -231,62 +213,115 @@ fn attempts(rows: &Value) -> TextTable {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use fairgate_api::WeightNumber;
+    use fairgate_api::admin::WaitingBody;
 
     use super::*;
 
+    /// A request of tenant `chat` in group `prod` that is expected to use 9 tokens.
+    fn request(state: RequestState) -> RequestBody {
+        RequestBody {
+            id: "r".into(),
+            pool: "llama".into(),
+            state,
+            group: Some("prod".into()),
+            tenant: Some("chat".into()),
+            key: None,
+            project: None,
+            task: None,
+            class: None,
+            agent: None,
+            session: None,
+            priority: 0,
+            weight: None,
+            pin: None,
+            requires: Vec::new(),
+            cost_tokens: 9,
+            cost_uncached_tokens: None,
+            submitted_at: String::new(),
+            waited_us: 1_200_000,
+            expected_wait_ms: None,
+            in_flight_us: None,
+            worker: None,
+        }
+    }
+
+    fn detail(request: RequestBody, grants_ahead: Option<u64>) -> RequestDetail {
+        let waiting = WaitingBody {
+            grants_ahead,
+            ahead_in_queue: 0,
+            expected_wait_ms: None,
+            ahead: Vec::new(),
+            levels: Vec::new(),
+        };
+        RequestDetail {
+            id: "r".into(),
+            state: "waiting".into(),
+            summary: String::new(),
+            expected_wait_ms: None,
+            request: Some(request),
+            waiting: Some(waiting),
+            story: vec!["why".into()],
+            attempts: Vec::new(),
+        }
+    }
+
+    fn pool(in_flight: u64) -> PoolBody {
+        let counts = serde_json::json!({
+            "granted": 0, "rejected": 0, "expired": 0, "left": 0, "settled": 0, "failed": 0,
+        });
+        let pool = serde_json::json!({
+            "name": "llama", "models": [], "algorithm": "", "capacity": 4, "in_flight": in_flight, "queued": 0,
+            "queued_max": 9, "queue_timeout_ms": 9, "draining": false, "held": [], "workers": [],
+            "journal": {"status": "off", "events_lost": 0, "gaps": 0}, "counts": counts,
+        });
+        serde_json::from_value(pool).unwrap()
+    }
+
     #[test]
     fn a_call_of_an_agent_names_its_task() {
-        let mut request = json!({
-            "in_flight_us": 5, "waited_us": 0, "worker": "w", "pool": "p", "tenant": "t", "group": "g", "cost_tokens": 9,
-        });
-        for (field, value, shown) in [
-            ("group", "g", ""),
-            ("project", "web", ", for project web"),
-            ("task", "web-1", ", for task web-1 of project web"),
+        for (project, task, shown) in [
+            (None, None, ""),
+            (Some("web"), None, ", for project web"),
+            (Some("web"), Some("web-1"), ", for task web-1 of project web"),
         ] {
-            request[field] = json!(value);
-            let found = json!({"state": "in_flight", "request": request});
-            let expected = format!("tenant t, in group g{shown}; it is expected to use 9 tokens");
-            assert_eq!(lines(&found, &Value::Null)[1], expected);
+            let (project, task) = (project.map(str::to_owned), task.map(str::to_owned));
+            let request = RequestBody { project, task, ..request(RequestState::InFlight) };
+            let expected =
+                format!("tenant chat, in group prod{shown}; it is expected to use 9 tokens");
+            assert_eq!(lines(&detail(request, None), None)[1], expected);
         }
     }
 
     #[test]
     fn the_first_line_says_what_a_person_wants_to_know() {
-        let found = |ahead: Value| {
-            json!({
-                "state": "waiting",
-                "request": {"waited_us": 1_200_000, "pool": "llama", "tenant": "chat", "group": "prod", "cost_tokens": 9},
-                "waiting": {"grants_ahead": ahead},
-                "story": ["why"],
-            })
-        };
-        let pool = json!({"in_flight": 4, "capacity": 4});
-        let shown = lines(&found(json!(9)), &pool);
+        let found = |ahead| detail(request(RequestState::Waiting), ahead);
+        let shown = lines(&found(Some(9)), Some(&pool(4)));
         assert_eq!(
             shown[0],
             "waiting for 1.2 s in pool llama; all 4 slots are in use; if nothing else came, 9 grants would come before its own"
         );
         assert_eq!(shown[1], "tenant chat, in group prod; it is expected to use 9 tokens");
         assert_eq!(shown[2], "why");
-        let mut choosy = found(json!(9));
-        choosy["request"]["class"] = json!("batch");
-        choosy["request"]["priority"] = json!(-3);
-        choosy["request"]["weight"] = json!(2.5);
-        choosy["request"]["pin"] = json!("w/1");
-        choosy["request"]["requires"] = json!(["eu", "h100"]);
+        let choosy = RequestBody {
+            class: Some("batch".into()),
+            priority: -3,
+            weight: WeightNumber::from_thousandths(2500),
+            pin: Some("w/1".into()),
+            requires: vec!["eu".into(), "h100".into()],
+            ..request(RequestState::Waiting)
+        };
         assert_eq!(
-            lines(&choosy, &pool)[1],
+            lines(&detail(choosy, Some(9)), Some(&pool(4)))[1],
             "tenant chat, in group prod; it is expected to use 9 tokens; class batch, priority -3, weight 2.5, only on worker w/1, \
              only on workers with eu,h100"
         );
-        let shown = lines(&found(json!(0)), &json!({"in_flight": 1, "capacity": 4}));
+        let shown = lines(&found(Some(0)), Some(&pool(1)));
         assert_eq!(
             shown[0],
             "waiting for 1.2 s in pool llama; 1 of 4 slots are in use; next in line for a slot"
         );
-        let shown = lines(&found(Value::Null), &Value::Null);
+        let shown = lines(&found(None), None);
         assert_eq!(
             shown[0],
             "waiting for 1.2 s in pool llama; as things are, it would never be granted"

@@ -2,11 +2,10 @@
 //! show these rights.
 
 use clap::Args;
-use fairgate_fleet::{RightsPatchBody, WeightNumber};
-use serde_json::Value;
-
-use super::text;
+use fairgate_api::{RightsBody, RightsPatchBody, WeightNumber};
 use fairgate_table::TableCell;
+
+use super::{names, or_dash};
 
 /// Rights to set. Rights that are not given stay as they are.
 #[derive(Debug, Args)]
@@ -140,76 +139,65 @@ pub(super) const WIDE_HEADINGS: [&str; 11] = [
 ];
 
 /// Returns all rights of a key or project, in one cell each.
-pub(super) fn wide_cells(rights: &Value) -> [TableCell; 11] {
-    let flag = |field: &str| if rights[field] == true { "yes" } else { "no" }.to_owned();
-    let millis = |field: &str| match rights[field].is_u64() {
-        true => format!("{} ms", text(rights, field)),
-        false => "-".to_owned(),
-    };
+pub(super) fn wide_cells(rights: &RightsBody) -> [TableCell; 11] {
+    let flag = |is_set: bool| if is_set { "yes" } else { "no" }.to_owned();
+    let millis = |time: Option<u64>| or_dash(time.map(|millis| format!("{millis} ms")));
     [
-        names_or_all(rights, "models"),
+        names_or_all(rights.models.as_deref()),
         classes(rights),
-        text(rights, "priority_max"),
-        text(rights, "weight_max"),
-        names_or_all(rights, "workers"),
-        flag("may_pin"),
-        flag("may_lease"),
-        flag("may_use_foreign_ids"),
-        names_or_all(rights, "taints"),
-        millis("deadline_ms"),
-        millis("deadline_min_ms"),
+        rights.priority_max.to_string(),
+        or_dash(rights.weight_max),
+        names_or_all(rights.workers.as_deref()),
+        flag(rights.may_pin),
+        flag(rights.may_lease),
+        flag(rights.may_use_foreign_ids),
+        names_or_all(rights.taints.as_deref()),
+        millis(rights.deadline_ms),
+        millis(rights.deadline_min_ms),
     ]
     .map(TableCell::Text)
 }
 
 /// Formats a list of names, or `all` or `none`.
-pub(super) fn names_or_all(rights: &Value, field: &str) -> String {
-    match &rights[field] {
-        Value::Null => "all".to_owned(),
-        Value::Array(list) if list.is_empty() => "none".to_owned(),
-        _ => text(rights, field),
+pub(super) fn names_or_all(list: Option<&[String]>) -> String {
+    match list {
+        None => "all".to_owned(),
+        Some([]) => "none".to_owned(),
+        Some(list) => names(list),
     }
 }
 
 /// Formats the classes of a key or project, or `all` or `default`.
-pub(super) fn classes(rights: &Value) -> String {
-    match &rights["classes"] {
-        Value::Array(list) if list.is_empty() => "default".to_owned(),
-        _ => names_or_all(rights, "classes"),
+pub(super) fn classes(rights: &RightsBody) -> String {
+    match rights.classes.as_deref() {
+        Some([]) => "default".to_owned(),
+        classes => names_or_all(classes),
     }
 }
 
 /// Lists the rights besides models and classes in few words, such as `priority 5, pins, leases, taints eu, deadline 5000
 /// ms`.
-pub(super) fn summary(rights: &Value) -> String {
+pub(super) fn summary(rights: &RightsBody) -> String {
     let mut told = Vec::new();
-    if rights["priority_max"].as_i64().is_some_and(|most| most > 0) {
-        told.push(format!("priority {}", text(rights, "priority_max")));
+    if rights.priority_max > 0 {
+        told.push(format!("priority {}", rights.priority_max));
     }
-    let flags =
-        [("may_pin", "pins"), ("may_lease", "leases"), ("may_use_foreign_ids", "foreign ids")];
-    for (field, words) in flags {
-        if rights[field] == true {
-            told.push(words.to_owned());
-        }
+    let flags = [
+        (rights.may_pin, "pins"),
+        (rights.may_lease, "leases"),
+        (rights.may_use_foreign_ids, "foreign ids"),
+    ];
+    told.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, words)| (*words).to_owned()));
+    told.extend(rights.weight_max.map(|weight| format!("weight {weight}")));
+    if rights.workers.is_some() {
+        told.push(format!("workers {}", names_or_all(rights.workers.as_deref())));
     }
-    if rights["weight_max"].is_number() {
-        told.push(format!("weight {}", text(rights, "weight_max")));
+    match rights.taints.as_deref() {
+        None => told.push("all taints".to_owned()),
+        Some([]) => {}
+        Some(taints) => told.push(format!("taints {}", names(taints))),
     }
-    if rights["workers"].is_array() {
-        told.push(format!("workers {}", names_or_all(rights, "workers")));
-    }
-    match &rights["taints"] {
-        Value::Null => told.push("all taints".to_owned()),
-        Value::Array(list) if !list.is_empty() => {
-            told.push(format!("taints {}", text(rights, "taints")));
-        }
-        _ => {}
-    }
-    for (field, words) in [("deadline_ms", "deadline"), ("deadline_min_ms", "deadline from")] {
-        if rights[field].is_u64() {
-            told.push(format!("{words} {} ms", text(rights, field)));
-        }
-    }
+    let deadlines = [("deadline", rights.deadline_ms), ("deadline from", rights.deadline_min_ms)];
+    told.extend(deadlines.iter().filter_map(|(words, ms)| Some(format!("{words} {} ms", (*ms)?))));
     if told.is_empty() { "-".to_owned() } else { told.join(", ") }
 }

@@ -5,12 +5,12 @@ use std::io::Write;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use fairgate_store::UsageGrouping;
-use serde_json::Value;
-
-use super::{AdminOptions, escaped, span, text};
-use crate::output::StdoutWriter;
+use fairgate_api::admin::{USAGE_ATTRIBUTES, UsageReportBody, UsageRowBody};
 use fairgate_table::{TableCell, TextTable};
+
+use super::{AdminOptions, escaped, or_dash, span, text_or_dash};
+use crate::output::StdoutWriter;
+use crate::text_format::one_line;
 
 /// Show sums of usage and cost from the ledger.
 #[derive(Debug, Args)]
@@ -20,6 +20,9 @@ pub(crate) struct UsageArgs {
     /// Attribute to sum by.
     #[arg(long, default_value = "tenant", value_parser = grouping_names())]
     by: &'static str,
+    /// Second attribute: sum each value of --by separately by this one.
+    #[arg(long, value_name = "BY", value_parser = grouping_names())]
+    split: Option<&'static str>,
     /// Start of the time range: an age such as 24h or 30d, or a time such as 2026-11-15T00:00:00Z.
     #[arg(long, default_value = "24h", value_name = "TIME")]
     since: String,
@@ -39,8 +42,8 @@ pub(crate) struct UsageArgs {
 
 /// Returns a parser that accepts the names of the columns by which usage is grouped.
 fn grouping_names() -> impl TypedValueParser<Value = &'static str> {
-    let known = |name: String| UsageGrouping::NAMES.iter().copied().find(|it| *it == name);
-    PossibleValuesParser::new(UsageGrouping::NAMES)
+    let known = |name: String| USAGE_ATTRIBUTES.iter().copied().find(|it| *it == name);
+    PossibleValuesParser::new(USAGE_ATTRIBUTES)
         .try_map(move |name| known(name).ok_or("no such attribute"))
 }
 
@@ -48,6 +51,9 @@ impl UsageArgs {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
         let mut path = format!("/api/v1/usage?by={}&since={}", self.by, escaped(&self.since));
+        if let Some(split) = self.split {
+            path.push_str(&format!("&split={split}"));
+        }
         let more = [("until", &self.until), ("tenant", &self.tenant), ("model", &self.model)];
         for (name, value) in
             more.iter().filter_map(|(name, value)| Some((name, (*value).as_ref()?)))
@@ -61,50 +67,67 @@ impl UsageArgs {
             return Ok(out.flush()?);
         }
         let usage = client.get(&path)?;
-        self.common.print_table(&usage, |usage| sums(self.by, usage))
+        self.common.print_table(&usage, |usage: &UsageReportBody| {
+            if usage.omitted > 0 {
+                let omitted = usage.omitted;
+                eprintln!(
+                    "{omitted} more rows are not shown: narrow the time range or name a tenant"
+                );
+            }
+            sums(self.by, self.split, usage)
+        })
     }
 }
 
-fn sums(by: &'static str, usage: &Value) -> TextTable {
-    let mut table = TextTable::new(vec![
-        by,
+fn sums(by: &'static str, split: Option<&'static str>, usage: &UsageReportBody) -> TextTable {
+    let headings = [
         "requests",
         "failed",
         "input tokens",
         "cached",
         "output tokens",
         "charged tokens",
+        "got",
         "provider tokens",
         "money",
         "mean wait",
+        "p50",
+        "p95",
         "longest wait",
         "first token",
-    ]);
-    for row in usage["rows"].as_array().into_iter().flatten() {
-        let number = |field: &str| TableCell::Number(text(row, field));
-        let span = |field: &str| TableCell::Number(span(row, field));
-        table.row(vec![
-            TableCell::Text(text(row, "name")),
-            number("requests"),
-            number("failed"),
-            number("input_tokens"),
-            number("cached_tokens"),
-            number("output_tokens"),
-            number("charged_tokens"),
-            number("provider_tokens"),
+    ];
+    let mut table = TextTable::new([by].into_iter().chain(split).chain(headings));
+    for row in &usage.rows {
+        let number = |number: u64| TableCell::Number(number.to_string());
+        let mut cells = vec![TableCell::Text(one_line(&row.name))];
+        cells.extend(split.map(|_| TableCell::Text(text_or_dash(row.split.as_deref()))));
+        cells.extend([
+            number(row.requests),
+            number(row.failed),
+            number(row.input_tokens),
+            number(row.cached_tokens),
+            number(row.output_tokens),
+            number(row.charged_tokens),
+            TableCell::Number(got(row)),
+            number(row.provider_tokens),
             TableCell::Number(money(row, usage)),
-            span("waited_mean_us"),
-            span("waited_max_us"),
-            span("first_token_mean_us"),
+            TableCell::Number(span(row.waited_mean_us).to_string()),
+            TableCell::Number(or_dash(row.waited_p50_us.map(span))),
+            TableCell::Number(or_dash(row.waited_p95_us.map(span))),
+            TableCell::Number(span(row.waited_max_us).to_string()),
+            TableCell::Number(or_dash(row.first_token_mean_us.map(span))),
         ]);
+        table.row(cells);
     }
     table
 }
 
+/// Formats a row's part of all charged tokens, in percent; `-` if nothing was charged.
+fn got(row: &UsageRowBody) -> String {
+    or_dash(row.got_share.map(|share| format!("{:.1} %", share * 100.0)))
+}
+
 /// Formats the cost of a row with the currency; `-` if there has never been a price.
-fn money(row: &Value, usage: &Value) -> String {
-    match usage["currency"].as_str() {
-        Some(currency) => format!("{} {currency}", text(row, "money")),
-        None => "-".to_owned(),
-    }
+fn money(row: &UsageRowBody, usage: &UsageReportBody) -> String {
+    or_dash(usage.currency.as_ref().map(|currency| format!("{} {currency}", row.money)))
 }

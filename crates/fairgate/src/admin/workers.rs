@@ -2,13 +2,17 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use fairgate_api::JsonWholeNumber;
+use fairgate_api::admin::{
+    AsciiName, CacheSizeBody, NewWorker, OverloadBody, WorkerBody, WorkerPatch,
+};
 use fairgate_core::units::Percentage;
-use http::Method;
-use serde_json::{Map, Value, json};
-
-use super::pools::{hit_rate, state};
-use super::{AdminOptions, escaped, text};
 use fairgate_table::{TableCell, TextTable};
+use http::Method;
+
+use super::pools::{expected_hit_rate, hit_rate, worker_state};
+use super::{AdminOptions, escaped, items, or_dash, text_or_dash, understood};
+use crate::text_format::one_line;
 
 /// Add, drain and remove workers of a pool while the gateway runs.
 #[derive(Debug, Args)]
@@ -101,18 +105,20 @@ impl WorkerCommand {
         match &self.action {
             WorkerAction::List { pool } => {
                 let workers = client.get(&format!("/api/v1/pools/{}/workers", escaped(pool)))?;
-                self.common.print_table(&workers["items"], table)
+                self.common
+                    .print_table(&items(&workers)?, |workers: &Vec<WorkerBody>| table(workers))
             }
             WorkerAction::Add(args) => {
                 let WorkerArgs { pool, worker } = &args.worker;
                 let path = format!("/api/v1/pools/{}/workers", escaped(pool));
-                let added = client.send(Method::POST, &path, Some(&args.body()))?;
+                let body = serde_json::to_value(args.body())?;
+                let added = client.send(Method::POST, &path, Some(&body))?;
                 self.common.print_line(&added, &format!("{worker} works for pool {pool}"))
             }
             WorkerAction::Drain(worker) => {
                 let path = format!("{}/drain", worker.path());
                 let drained = client.send(Method::POST, &path, None)?;
-                let left = drained["in_flight"].as_u64().unwrap_or(0);
+                let left = understood::<WorkerBody>(&drained)?.in_flight;
                 let name = &worker.worker;
                 self.common.print_line(
                     &drained,
@@ -136,7 +142,7 @@ impl WorkerCommand {
                 self.common.print_line(&removed, &words)
             }
             WorkerAction::Overload(args) => {
-                let body = json!({"overload": args.overload()?});
+                let body = serde_json::to_value(WorkerPatch { overload: args.overload()? })?;
                 let path = args.worker.path();
                 let changed = client.send(Method::PATCH, &path, Some(&body))?;
                 let words = format!("{} is judged by these thresholds", args.worker.worker);
@@ -153,40 +159,40 @@ impl WorkerArgs {
 }
 
 impl WorkerAddArgs {
-    fn body(&self) -> Value {
-        let mut body = json!({"name": self.worker.worker, "url": self.base, "like": self.like});
-        let numbers = [
-            ("slots", self.slots),
-            ("tier", self.tier),
-            ("ranks", self.ranks),
-            ("batch_tokens", self.batch_tokens),
-        ];
-        for (field, value) in numbers {
-            if let Some(value) = value {
-                body[field] = value.into();
-            }
+    fn body(&self) -> NewWorker {
+        let whole = |number: Option<u64>| number.map(JsonWholeNumber);
+        NewWorker {
+            name: self.worker.worker.clone(),
+            url: self.base.clone(),
+            like: self.like.clone(),
+            slots: whole(self.slots),
+            tier: whole(self.tier),
+            ranks: whole(self.ranks),
+            taints: (!self.taints.is_empty())
+                .then(|| self.taints.iter().cloned().map(AsciiName).collect()),
+            batch_tokens: whole(self.batch_tokens),
         }
-        if !self.taints.is_empty() {
-            body["taints"] = json!(self.taints);
-        }
-        body
     }
 }
 
 impl OverloadArgs {
-    fn overload(&self) -> Result<Value> {
-        let mut overload = Map::new();
-        for (field, value) in [("waiting", self.waiting), ("cache_thousandths", self.cache)] {
-            overload.extend(value.map(|value| (field.to_owned(), value.into())));
+    /// Returns the thresholds to set; `None` for those of the configuration file.
+    fn overload(&self) -> Result<Option<OverloadBody>> {
+        if self.as_in_file {
+            return Ok(None);
         }
-        if overload.is_empty() && !self.as_in_file {
+        if self.waiting.is_none() && self.cache.is_none() {
             bail!("nothing to change: see `fairgate worker overload --help`");
         }
-        Ok(if self.as_in_file { Value::Null } else { overload.into() })
+        let (waiting, cache) = (self.waiting, self.cache);
+        Ok(Some(OverloadBody {
+            waiting: waiting.map(JsonWholeNumber),
+            cache_thousandths: cache.map(JsonWholeNumber),
+        }))
     }
 }
 
-fn table(workers: &Value) -> TextTable {
+fn table(workers: &[WorkerBody]) -> TextTable {
     let headings = vec![
         "worker",
         "from",
@@ -204,26 +210,24 @@ fn table(workers: &Value) -> TextTable {
         "slots changed",
     ];
     let mut table = TextTable::new(headings);
-    for worker in workers.as_array().into_iter().flatten() {
-        let engine = &worker["engine"];
-        let cache = engine["cache_used_thousandths"].as_u64();
+    for worker in workers {
+        let engine = worker.engine.as_ref();
+        let cache = engine.and_then(|engine| engine.cache_used_thousandths);
         table.row(vec![
-            TableCell::Text(text(worker, "name")),
-            TableCell::Text(text(worker, "source")),
-            TableCell::Text(state(worker)),
-            TableCell::Number(text(worker, "in_flight")),
-            TableCell::Number(text(worker, "slots")),
-            TableCell::Number(text(worker, "prefill_tokens")),
-            TableCell::Text(text(engine, "kind")),
-            TableCell::Number(text(engine, "running")),
-            TableCell::Number(text(engine, "waiting")),
-            TableCell::Number(
-                cache.map_or("-".to_owned(), |part| Percentage::from_thousandths(part).to_string()),
-            ),
-            TableCell::Number(hit_rate(worker, "cached_tokens")),
-            TableCell::Number(hit_rate(worker, "expected_tokens")),
-            TableCell::Number(cache_tokens(&worker["cache_size"])),
-            TableCell::Text(text(worker, "slots_reason")),
+            TableCell::Text(one_line(&worker.name)),
+            TableCell::Text(worker.source.clone()),
+            TableCell::Text(worker_state(worker)),
+            TableCell::Number(worker.in_flight.to_string()),
+            TableCell::Number(or_dash(worker.slots)),
+            TableCell::Number(worker.prefill_tokens.to_string()),
+            TableCell::Text(text_or_dash(engine.map(|engine| &*engine.kind))),
+            TableCell::Number(or_dash(engine.map(|engine| engine.running))),
+            TableCell::Number(or_dash(engine.map(|engine| engine.waiting))),
+            TableCell::Number(or_dash(cache.map(Percentage::from_thousandths))),
+            TableCell::Number(hit_rate(worker)),
+            TableCell::Number(expected_hit_rate(worker)),
+            TableCell::Number(cache_tokens(worker.cache_size)),
+            TableCell::Text(text_or_dash(worker.slots_reason.as_deref())),
         ]);
     }
     table
@@ -232,32 +236,70 @@ fn table(workers: &Value) -> TextTable {
 /// Formats the size of a worker's cache in tokens, such as `8000 of 32000`. The first number is the size learned from
 /// the worker's reports, and is left out if none was learned. The second is the size that the engine's metrics or the
 /// configuration state.
-fn cache_tokens(size: &Value) -> String {
-    let [believed, learned] = ["believed_tokens", "learned_tokens"].map(|name| size[name].as_u64());
-    match (believed, learned) {
-        (Some(believed), Some(learned)) => format!("{learned} of {believed}"),
-        (Some(believed), None) => believed.to_string(),
-        (None, _) => "–".to_owned(),
+fn cache_tokens(size: Option<CacheSizeBody>) -> String {
+    match size {
+        Some(CacheSizeBody { believed_tokens, learned_tokens: Some(learned) }) => {
+            format!("{learned} of {believed_tokens}")
+        }
+        Some(CacheSizeBody { believed_tokens, learned_tokens: None }) => {
+            believed_tokens.to_string()
+        }
+        None => "–".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fairgate_api::admin::{CacheBody, EngineBody};
+
     use super::*;
 
     #[test]
     fn workers_are_told_with_their_engines() {
-        let workers = json!([
-            {"name": "a", "source": "file", "state": "overloaded", "reason": "9 wait in the engine, more than 4",
-             "in_flight": 12, "slots": 12, "prefill_tokens": 900, "slots_reason": "16 → 12: 9 waited in the engine's own queue",
-             "engine": {"kind": "vllm", "running": 12, "waiting": 9, "cache_used_thousandths": 942},
-             "cache": {"input_tokens": 3000, "cached_tokens": 2000, "expected_tokens": 2100},
-             "cache_size": {"believed_tokens": 1000000, "learned_tokens": 250000}},
-            {"name": "b", "source": "dns", "state": "up", "reason": null, "in_flight": 0, "slots": null,
-             "prefill_tokens": 0, "slots_reason": null, "engine": null,
-             "cache": {"input_tokens": 7, "cached_tokens": 7, "expected_tokens": null},
-             "cache_size": {"believed_tokens": 1000000, "learned_tokens": null}},
-        ]);
+        let worker = |name: &str, state: &str, cache| WorkerBody {
+            name: name.into(),
+            state: state.into(),
+            reason: None,
+            source: "dns".into(),
+            address: "http://w".into(),
+            in_flight: 0,
+            prefill_tokens: 0,
+            slots: None,
+            slots_reason: None,
+            engine: None,
+            cache: Some(cache),
+            cache_size: Some(CacheSizeBody { believed_tokens: 1_000_000, learned_tokens: None }),
+            tier: 0,
+            quota: None,
+            models: Vec::new(),
+        };
+        let (input, cached, expected) = (3000, 2000, Some(2100));
+        let cache =
+            CacheBody { input_tokens: input, cached_tokens: cached, expected_tokens: expected };
+        let overloaded = WorkerBody {
+            reason: Some("9 wait in the engine, more than 4".into()),
+            source: "file".into(),
+            in_flight: 12,
+            slots: Some(12),
+            prefill_tokens: 900,
+            slots_reason: Some("16 → 12: 9 waited in the engine's own queue".into()),
+            engine: Some(EngineBody {
+                kind: "vllm".into(),
+                running: 12,
+                waiting: 9,
+                cache_used_thousandths: Some(942),
+                cache_tokens: None,
+                overload_waiting: Some(4),
+                overload_cache_thousandths: None,
+            }),
+            cache_size: Some(CacheSizeBody {
+                believed_tokens: 1_000_000,
+                learned_tokens: Some(250_000),
+            }),
+            ..worker("a", "overloaded", cache)
+        };
+        let cache = CacheBody { input_tokens: 7, cached_tokens: 7, expected_tokens: None };
+        let workers = [overloaded, worker("b", "up", cache)];
         let mut text = Vec::new();
         table(&workers).write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();

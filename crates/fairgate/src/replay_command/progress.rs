@@ -7,36 +7,28 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Number of lines between two updates of the bar. The bar is drawn even less often.
 const LINES_PER_UPDATE: u64 = 1 << 12;
 
-/// A progress bar if the input's length is known, else a spinner. It is hidden until [`ReplayProgress::show`] is
-/// called.
+/// A progress bar if the input's length is known, else a spinner.
 #[derive(Debug)]
 pub(crate) struct ReplayProgress {
-    bytes: Option<u64>,
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
 }
 
 impl ReplayProgress {
-    /// Creates a hidden bar for an input of this many bytes.
-    pub(crate) fn hidden(bytes: Option<u64>) -> Self {
-        Self { bytes, bar: None }
-    }
-
-    /// Shows the bar from the next update on, so that short journals show nothing. Never shows anything if standard
-    /// error is not a terminal.
-    pub(crate) fn show(&mut self, task: &'static str) {
+    /// Creates a bar for an input of this many bytes. The bar appears at the first update, so that short journals show
+    /// nothing, and only if standard error is a terminal.
+    pub(crate) fn shown(bytes: Option<u64>, task: &'static str) -> Self {
         let hidden = ProgressDrawTarget::hidden();
-        let bar = ProgressBar::with_draw_target(self.bytes, hidden).with_style(match self.bytes {
+        let bar = ProgressBar::with_draw_target(bytes, hidden).with_style(match bytes {
             Some(_) => style("{prefix} {bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
             None => style("{prefix} {spinner} {bytes}, {msg}"),
         });
-        self.bar = Some(bar.with_prefix(task));
+        Self { bar: bar.with_prefix(task) }
     }
 
     /// Records that `line` lines and `bytes` bytes have been read so far.
     pub(crate) fn advance(&self, line: u64, bytes: u64) {
-        if line.is_multiple_of(LINES_PER_UPDATE)
-            && let Some(bar) = &self.bar
-        {
+        let bar = &self.bar;
+        if line.is_multiple_of(LINES_PER_UPDATE) {
             if bar.is_hidden() {
                 bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
             }
@@ -48,9 +40,7 @@ impl ReplayProgress {
 
 impl Drop for ReplayProgress {
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 

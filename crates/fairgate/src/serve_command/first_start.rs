@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Result;
+use fairgate_api::client::DEFAULT_URL;
 use fairgate_config::Config;
 use fairgate_gateway::Gateway;
 use fairgate_store::{DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Store};
@@ -12,7 +13,6 @@ use fairgate_time::wall_clock;
 
 use super::admin_token;
 use crate::admin::DEFAULT_TOKEN_FILE;
-use crate::gateway_http::DEFAULT_URL;
 
 const GROUP: &str = "default";
 const TENANT: &str = "demo";

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError
 use std::thread;
 use std::time::Duration;
 
-use fairgate_gateway::metrics::lost_log_lines;
+use fairgate_proxy::metrics::lost_log_lines;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Largest number of lines in the queue.

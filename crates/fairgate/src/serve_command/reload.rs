@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use fairgate_config::{ConfigError, ConfigErrors, ConfigReload, ProcessEnvironment, ReloadPlan};
-use fairgate_gateway::control_plane::{ConfigReloader, ReloadFuture};
+use fairgate_control::control_plane::{ConfigReloader, ReloadFuture};
 use fairgate_gateway::{Gateway, GatewayReloadError};
 use fairgate_store::DirectoryChange;
 
@@ -38,6 +38,7 @@ async fn audit(gateway: &Gateway, plan: &ReloadPlan, actor: &str) {
     let note = DirectoryChange::Note {
         action: "config.reload",
         subject: "configuration".into(),
+        before: None,
         after: serde_json::json!({ "changes": changes }),
     };
     if let Err(error) = gateway.data_plane().store.change(actor, wall_clock::now(), note).await {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod check;
+mod completions;
 mod continued;
 mod diff;
 mod docs;

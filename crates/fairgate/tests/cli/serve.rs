@@ -6,8 +6,10 @@ mod crash;
 mod editions;
 mod fleet;
 mod fleet_days;
+mod health;
 mod http;
 mod log;
+mod looking_back;
 mod open_files;
 mod policy_file;
 mod readme;
@@ -23,9 +25,11 @@ mod secrets;
 )]
 #[path = "../../../fairgate-store/tests/it/server.rs"]
 mod server;
+mod service_manager;
 mod start;
 mod surface;
 mod team_story;
+mod top;
 mod webhooks;
 
 pub(crate) use running::Folder;

@@ -30,7 +30,7 @@ async fn the_document_is_there_and_names_every_path_that_answers() {
 
 #[test]
 fn every_reference_has_its_schema() {
-    let document = fairgate_gateway::admin::document();
+    let document = fairgate_control::admin::document();
     let mut references = Vec::new();
     collect(document, &mut references);
     assert!(references.len() > 50);

@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::Fixture;
 
-const START: i64 = 1_700_000_000_000_000;
+pub(super) const START: i64 = 1_700_000_000_000_000;
 
-fn row(request: &str, tenant: &str, charged: u64) -> AttemptRow {
+pub(super) fn row(request: &str, tenant: &str, charged: u64) -> AttemptRow {
     AttemptRow {
         request: request.into(),
         attempt: 1,
@@ -67,8 +67,8 @@ async fn usage_is_summed_as_json_and_csv() {
     let csv = it.get("/api/v1/usage?since=1700000000&format=csv").await;
     assert_eq!(csv.headers["content-type"], "text/csv; charset=utf-8");
     let lines: Vec<&str> = csv.text.split("\r\n").collect();
-    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,");
-    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6,7,0.00725,");
+    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,,,0.533333,5,5");
+    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6,7,0.00725,,,0.466666,5,5");
     let tiers = it.get("/api/v1/usage?since=1700000000&by=tier").await.expect(200);
     let hosted = json!({"name": "1", "requests": 2, "money": "0.0145", "provider_tokens": 14});
     for (field, value) in hosted.as_object().expect("fields") {

@@ -178,7 +178,7 @@ async fn the_stream_has_one_view_per_event_and_ends() {
 #[tokio::test]
 async fn the_stream_ends_when_the_gateway_drains() {
     let it = Fixture::new().await;
-    let router = fairgate_gateway::admin::router(it.control_plane().clone());
+    let router = fairgate_control::admin::router(it.control_plane().clone());
     let request =
         request(Some(TOKEN), "GET", "/api/v1/fairshare/live/stream?every_ms=60000", json!(null));
     let response = tower::ServiceExt::oneshot(router, request).await.expect("an answer");
@@ -195,7 +195,7 @@ async fn the_stream_ends_when_the_gateway_drains() {
 #[tokio::test]
 async fn only_so_many_may_watch() {
     let it = Fixture::new().await;
-    let router = fairgate_gateway::admin::router(it.control_plane().clone());
+    let router = fairgate_control::admin::router(it.control_plane().clone());
     let mut watching = Vec::new();
     for _ in 0..64 {
         let request = request(Some(TOKEN), "GET", "/api/v1/fairshare/live/stream", json!(null));

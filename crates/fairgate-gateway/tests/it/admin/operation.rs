@@ -5,8 +5,8 @@ use std::time::Duration;
 use fairgate_config::{
     Config, ConfigError, ConfigErrors, FilePosition, HealthConfig, ReloadPlan, SettingChange,
 };
+use fairgate_control::control_plane::{ConfigReloader, ReloadFuture};
 use fairgate_core::attribute::Attribute;
-use fairgate_gateway::control_plane::{ConfigReloader, ReloadFuture};
 use serde_json::json;
 
 use super::{Fixture, request};
@@ -44,7 +44,8 @@ async fn a_held_flow_waits_until_it_is_resumed() {
     let trail = it.get("/api/v1/audit?limit=1").await.expect(200);
     let entry = &trail["items"][0];
     assert_eq!((&entry["action"], &entry["subject"]), (&json!("pool.hold"), &json!("sim")));
-    assert_eq!(entry["after"], json!({"by": "tenant", "flow": "chat"}));
+    assert_eq!(entry["before"], json!({"by": "tenant", "flow": "chat", "held": false}));
+    assert_eq!(entry["after"], json!({"by": "tenant", "flow": "chat", "held": true}));
     it.post("/api/v1/pools/sim/resume", flow.clone()).await.expect(200);
     drop(asking.await.expect("granted"));
     assert_eq!(it.post("/api/v1/pools/none/hold", flow.clone()).await.refused(404), "not_found");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Fixture, TOKEN, request};
 
 /// Every path with its method that needs the admin token.
-const ADMIN_ONLY: [(&str, &str); 27] = [
+const ADMIN_ONLY: [(&str, &str); 30] = [
     ("GET", "/api/v1/groups"),
     ("POST", "/api/v1/groups"),
     ("GET", "/api/v1/groups/a"),
@@ -30,8 +30,11 @@ const ADMIN_ONLY: [(&str, &str); 27] = [
     ("GET", "/api/v1/usage"),
     ("GET", "/api/v1/attempts"),
     ("GET", "/api/v1/audit"),
+    ("POST", "/api/v1/audit/1/undo"),
+    ("GET", "/api/v1/config"),
     ("GET", "/api/v1/pools"),
     ("GET", "/api/v1/pools/sim"),
+    ("GET", "/api/v1/pools/sim/policy"),
     ("POST", "/api/v1/pools/sim/hold"),
     ("POST", "/api/v1/pools/sim/resume"),
     ("POST", "/api/v1/config/reload"),
@@ -55,19 +58,22 @@ async fn nothing_opens_without_the_token() {
     }
     let denied = it.get("/metrics").await.text;
     let line = denied.lines().find(|line| line.starts_with("fairgate_admin_denied_total"));
-    assert_eq!(line, Some("fairgate_admin_denied_total 84"));
+    assert_eq!(line, Some("fairgate_admin_denied_total 93"));
 }
 
 #[tokio::test]
 async fn tenants_paths_need_some_key() {
     let it = Fixture::new().await;
-    for path in ["/api/v1/me", "/api/v1/requests", "/api/v1/requests/r"] {
+    let own = ["/api/v1/me", "/api/v1/me/attempts", "/api/v1/me/usage"];
+    for path in own.into_iter().chain(["/api/v1/requests", "/api/v1/requests/r"]) {
         assert_eq!(
             it.send(request(None, "GET", path, json!(null))).await.refused(401),
             "invalid_api_key"
         );
     }
-    assert_eq!(it.get("/api/v1/me").await.refused(403), "tenant_only");
+    for path in own {
+        assert_eq!(it.get(path).await.refused(403), "tenant_only");
+    }
 }
 
 #[tokio::test]
@@ -162,6 +168,13 @@ async fn query_strings_and_headers_are_read_strictly() {
         "/api/v1/usage?since=yesterday",
         "/api/v1/usage?by=color",
         "/api/v1/usage?format=xml",
+        "/api/v1/usage?by=tenant&split=tenant",
+        "/api/v1/usage?split=color",
+        "/api/v1/attempts?status=2",
+        "/api/v1/attempts?outcome=fine",
+        "/api/v1/attempts?cursor=5",
+        "/api/v1/attempts?waited_min_ms=-1",
+        "/api/v1/audit?since=yesterday",
         "/api/v1/audit?before=-1",
         "/api/v1/requests?state=lost",
         "/api/v1/fairshare/live/stream?every_ms=199",

@@ -34,9 +34,25 @@ fn without_random_fields(view: &mut Value) {
             if let Some(start) = text.find("key-") {
                 text.replace_range(start..start + "key-".len() + 16, "KEY");
             }
+            // How long it waited and ran, and the wait that is expected, follow from the clock.
+            while let Some((at, length)) = unit_of_time(text) {
+                let start = text[..at].rfind(' ').map_or(0, |space| space + 1);
+                text.replace_range(start..at + length, "TIME");
+            }
         }
         _ => {}
     }
+}
+
+/// The first unit of time after a number: its place and its length.
+fn unit_of_time(text: &str) -> Option<(usize, usize)> {
+    [" ms", " s"].into_iter().find_map(|unit| {
+        let mut found = text.match_indices(unit).map(|(at, _)| (at, unit.len()));
+        found.find(|(at, length)| {
+            let is_number = text[..*at].ends_with(|digit: char| digit.is_ascii_digit());
+            is_number && !text[at + length..].starts_with(char::is_alphanumeric)
+        })
+    })
 }
 
 /// Everything that this key may read of its requests and its pools.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use fairgate_config::{Config, DiscoverConfig};
-use fairgate_gateway::pools::{DnsAnswer as Addresses, DnsResolver};
+use fairgate_proxy::pools::{DnsAnswer as Addresses, DnsResolver};
 use fairgate_sim::{OutputLength, Sim, SimOptions};
 
 use super::*;

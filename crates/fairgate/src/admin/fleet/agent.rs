@@ -4,16 +4,16 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use fairgate_fleet::{AgentView, AgentWithToken, FleetAgentState, NewAgent};
+use fairgate_agent::agent_run::{self, AgentRunArgs};
+use fairgate_agent::numbered_names;
+use fairgate_api::fleet::{AgentView, AgentWithToken, FleetAgentState, NewAgent};
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::super::client::AdminClient;
 use super::super::{AdminOptions, escaped, fetch_all, given_names};
-use super::{at, or_dash};
-use crate::agent_api::numbered_names;
-use crate::agent_run::{self, AgentRunArgs};
-use fairgate_table::{TableCell, TextTable};
+use super::{at, name_or_dash};
 
 /// Manage and run agents, the programs that work on tasks. Each agent has its own token, which is shown once.
 #[derive(Debug, Args)]
@@ -247,11 +247,11 @@ pub(super) fn agents(list: &[AgentView]) -> TextTable {
             TableCell::Text(agent.state.to_string()),
             TableCell::Text(format!("…{}", agent.token_hint)),
             TableCell::Text(counted.to_owned()),
-            TableCell::Text(or_dash(
+            TableCell::Text(name_or_dash(
                 Some(agent.labels.join(",")).filter(|it| !it.is_empty()).as_deref(),
             )),
             TableCell::Text(agent.tenants.as_ref().map_or("all".to_owned(), |it| it.join(","))),
-            TableCell::Text(or_dash(agent.task.as_deref())),
+            TableCell::Text(name_or_dash(agent.task.as_deref())),
             TableCell::Text(agent.last_seen.map_or("never".to_owned(), at)),
         ]);
     }

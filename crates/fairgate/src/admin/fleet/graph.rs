@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use fairgate_fleet::{AddedTasks, NewTask, TaskLine};
+use fairgate_api::fleet::{AddedTasks, NewTask, TaskLine};
+use fairgate_table::{TableCell, TextTable};
 
 use crate::text_format::{counted, safe_name};
-use fairgate_table::{TableCell, TextTable};
 
 /// Returns a summary such as `4 tasks would be made; 1 was there already`.
 pub(super) fn summary(added: &AddedTasks) -> String {

@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use fairgate_core::units::{Micros, Percentage};
-use fairgate_fleet::{
+use fairgate_api::fleet::{
     FleetAgentState, FleetProjectStatus, FleetView, ProjectView, TaskLine, TaskState,
 };
+use fairgate_core::units::{Micros, Percentage};
+use fairgate_table::{TableCell, TextTable};
+use serde_json::Value;
 
-use super::super::AdminOptions;
 use super::super::live::{print_now, redrawn};
+use super::super::{AdminOptions, understood};
 use super::bar::bar;
-use super::{at, or_dash, understood};
+use super::{at, name_or_dash};
 use crate::output::terminal_width;
 use crate::text_format::{TimeSpan, counted, one_line, safe_name};
-use fairgate_table::{TableCell, TextTable};
 
 /// Show each project's share and target, the running tasks, and the waiting tasks with the reason.
 #[derive(Debug, Args)]
@@ -48,6 +49,11 @@ impl FleetArgs {
             thread::sleep(Duration::from_secs(seconds));
         }
     }
+}
+
+/// Formats the response with the overview as text.
+pub(crate) fn fleet_text(answer: &Value) -> Result<String> {
+    format_fleet(&understood(answer)?)
 }
 
 fn format_fleet(fleet: &FleetView) -> Result<String> {
@@ -153,7 +159,7 @@ fn running(list: &[TaskLine]) -> TextTable {
         table.row(vec![
             TableCell::Text(task.id.clone()),
             TableCell::Text(task.project.clone()),
-            TableCell::Text(or_dash(task.agent.as_deref())),
+            TableCell::Text(name_or_dash(task.agent.as_deref())),
             TableCell::Number(task.used.to_string()),
             TableCell::Number(task.estimate.to_string()),
             TableCell::Text(safe_name(&task.title)),

@@ -5,21 +5,22 @@ use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use fairgate_core::units::Percentage;
-use fairgate_fleet::{
+use fairgate_api::fleet::{
     FleetProjectStatus, NewProject, ProjectPatch, ProjectShareWeight, ProjectView,
 };
+use fairgate_core::units::Percentage;
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::super::client::AdminClient;
 use super::super::limits::LimitArg;
 use super::super::rights::{self, RightsArgs};
-use super::super::{AdminOptions, escaped, fetch_all, given_names, text};
+use super::super::{AdminOptions, escaped, fetch_all, given_names};
 use super::at;
 use super::bar::bar;
 use crate::output::StdoutWriter;
-use fairgate_table::{TableCell, TextTable};
+use crate::text_format::one_line;
 
 /// Manage projects, the owners of tasks. Each project gets a share of the tokens by its weight.
 #[derive(Debug, Args)]
@@ -142,7 +143,7 @@ impl ProjectCommand {
         match &self.action {
             ProjectAction::List { wide: true } => {
                 let list = fetch_all(&client, "/api/v1/projects")?;
-                self.common.print_table(&list, project_rights)
+                self.common.print_table(&list, |list: &Vec<ProjectView>| project_rights(list))
             }
             ProjectAction::List { wide: false } => {
                 let list = fetch_all(&client, "/api/v1/projects")?;
@@ -235,14 +236,15 @@ fn projects(list: &[ProjectView]) -> TextTable {
     table
 }
 
-fn project_rights(items: &Value) -> TextTable {
+fn project_rights(list: &[ProjectView]) -> TextTable {
     let mut headings = vec!["project", "tenant", "status"];
     headings.extend(rights::WIDE_HEADINGS);
     let mut table = TextTable::new(headings);
-    for item in items.as_array().into_iter().flatten() {
+    for project in list {
+        let status = project.status.to_string();
         let mut row: Vec<TableCell> =
-            ["id", "tenant", "status"].map(|field| TableCell::Text(text(item, field))).into();
-        row.extend(rights::wide_cells(&item["rights"]));
+            [project.id.clone(), one_line(&project.tenant), status].map(TableCell::Text).into();
+        row.extend(rights::wide_cells(&project.rights));
         table.row(row);
     }
     table
@@ -292,9 +294,9 @@ fn print_project(project: &ProjectView, out: &mut StdoutWriter) -> io::Result<()
     if !project.requires.is_empty() {
         writeln!(out, "        only those with the labels {}", project.requires.join(", "))?;
     }
-    let may = serde_json::to_value(&project.rights)?;
-    let (models, classes) = (rights::names_or_all(&may, "models"), rights::classes(&may));
-    let more = rights::summary(&may);
+    let may = &project.rights;
+    let (models, classes) = (rights::names_or_all(may.models.as_deref()), rights::classes(may));
+    let more = rights::summary(may);
     writeln!(out, "rights  models: {models}; classes: {classes}; more: {more}")?;
     writeln!(out, "made    {}", at(project.created_at))?;
     if project.tasks.values().all(|count| *count == 0) {

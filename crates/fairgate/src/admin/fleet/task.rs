@@ -4,10 +4,11 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use fairgate_fleet::{
+use fairgate_api::fleet::{
     TaskAction, TaskExplanation, TaskLine, TaskMoney, TaskPatch, TaskState, TaskView,
 };
 use fairgate_store::UnixMicros;
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -16,9 +17,8 @@ use super::super::{AdminOptions, escaped, fetch_all, given_names};
 use super::prompt::TaskPromptArgs;
 use super::task_add::TaskAddArgs;
 use super::task_log::TaskLogArgs;
-use super::{ahead_argument, or_dash, task_show};
+use super::{ahead_argument, name_or_dash, task_show};
 use crate::text_format::safe_name;
-use fairgate_table::{TableCell, TextTable};
 
 /// Manage tasks, the pieces of work for agents. Each task belongs to a project, and may need other tasks to be
 /// completed first.
@@ -246,12 +246,12 @@ pub(super) fn tasks(list: &[TaskLine]) -> TextTable {
             TableCell::Text(task.project.clone()),
             TableCell::Text(task.state.to_string()),
             TableCell::Number(task.priority.to_string()),
-            TableCell::Text(or_dash(task.agent.as_deref())),
+            TableCell::Text(name_or_dash(task.agent.as_deref())),
             TableCell::Number(task.used.to_string()),
             TableCell::Number(task.estimate.to_string()),
             TableCell::Number(format!("{} of {}", task.retries, task.retries_max)),
             TableCell::Text(safe_name(&task.title)),
-            TableCell::Text(or_dash(task.reason.as_deref())),
+            TableCell::Text(name_or_dash(task.reason.as_deref())),
         ]);
     }
     table

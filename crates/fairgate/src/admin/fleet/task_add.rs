@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use fairgate_fleet::{AddedTasks, NewTask, NewTasks, TaskMoney};
+use fairgate_api::fleet::{AddedTasks, NewTask, NewTasks, TaskMoney};
 use fairgate_store::UnixMicros;
 use fairgate_time::wall_clock;
 use http::Method;

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use fairgate_fleet::{LogPage, TaskState, TaskView};
+use fairgate_api::fleet::{LogPage, TaskState, TaskView};
 
-use super::super::AdminOptions;
 use super::super::client::AdminClient;
+use super::super::{AdminOptions, understood};
 use super::task::path;
-use super::understood;
 use crate::output::StdoutWriter;
 
 /// Pause between two requests for more output.

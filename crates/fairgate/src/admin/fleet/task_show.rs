@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use fairgate_fleet::{TaskExplanation, TaskState, TaskView};
+use fairgate_api::fleet::{TaskExplanation, TaskState, TaskView};
+use fairgate_table::{TableCell, TextTable};
 
-use super::{at, or_dash};
+use super::{at, name_or_dash};
 use crate::output::StdoutWriter;
 use crate::text_format::{counted, one_line, safe_name};
-use fairgate_table::{TableCell, TextTable};
 
 /// Prints all fields of a task.
 pub(super) fn print_task(task: &TaskView, out: &mut StdoutWriter) -> io::Result<()> {
@@ -30,7 +30,7 @@ pub(super) fn print_task(task: &TaskView, out: &mut StdoutWriter) -> io::Result<
             TableCell::Text(step.to.to_string()),
             TableCell::Number(step.epoch.to_string()),
             TableCell::Text(safe_name(&step.actor)),
-            TableCell::Text(or_dash(step.reason.as_deref())),
+            TableCell::Text(name_or_dash(step.reason.as_deref())),
         ]);
     }
     table.write(out)
@@ -148,7 +148,7 @@ pub(super) fn why(why: &TaskExplanation, out: &mut impl Write) -> io::Result<()>
 
 #[cfg(test)]
 mod tests {
-    use fairgate_fleet::ExplanationFact;
+    use fairgate_api::fleet::ExplanationFact;
 
     use super::*;
 

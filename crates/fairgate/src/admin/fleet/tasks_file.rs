@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Result;
+use fairgate_api::fleet::NewTask;
 use fairgate_config::{ConfigError, YamlDocument};
-use fairgate_fleet::NewTask;
 use fairgate_store::UnixMicros;
 use serde_json::{Value, json};
 

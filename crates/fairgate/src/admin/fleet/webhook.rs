@@ -4,15 +4,16 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use fairgate_fleet::WebhookPendingEvent;
+use fairgate_api::fleet::{WebhookPendingEvent, WebhookTestView, WebhookView};
 use fairgate_store::UnixMicros;
 use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::Value;
 
-use super::super::{AdminOptions, escaped, listed, text};
-use super::{at, or_dash};
+use super::super::{AdminOptions, escaped, items, names, or_dash, text_or_dash, understood};
+use super::{at, name_or_dash};
 use crate::output::StdoutWriter;
+use crate::text_format::one_line;
 
 /// Show the webhooks of the configuration, which are notified of questions, blocked tasks, budgets and lost agents.
 #[derive(Debug, Args)]
@@ -45,11 +46,11 @@ impl WebhookCommand {
         match &self.action {
             WebhookAction::List => {
                 let list = client.get("/api/v1/webhooks")?;
-                self.common.print_table(&list["items"], webhooks)
+                self.common.print_table(&items(&list)?, |list: &Vec<WebhookView>| webhooks(list))
             }
             WebhookAction::Events { name } => {
                 let list = client.get(&format!("/api/v1/webhooks/{}/events", escaped(name)))?;
-                self.common.print_parsed(&list["items"], |list: &Vec<WebhookPendingEvent>, out| {
+                self.common.print_parsed(&items(&list)?, |list: &Vec<WebhookPendingEvent>, out| {
                     events(list).write(out)
                 })
             }
@@ -62,9 +63,9 @@ impl WebhookCommand {
 
     /// Prints the result of a test event. A failure is the command's failure.
     fn print_test(&self, name: &str, result: &Value) -> Result<()> {
-        let (id, took) = (text(result, "id"), text(result, "took_ms"));
-        if result["delivered"] == true {
-            let status = text(result, "status");
+        let WebhookTestView { id, delivered, status, error, took_ms: took } = understood(result)?;
+        if delivered {
+            let status = or_dash(status);
             let words = format!("webhook {name} took {id} in {took} ms and answered {status}");
             return self.common.print_line(result, &words);
         }
@@ -74,24 +75,37 @@ impl WebhookCommand {
             writeln!(out)?;
             out.flush()?;
         }
-        bail!("webhook {name} did not take {id}: {}", text(result, "error"));
+        bail!("webhook {name} did not take {id}: {}", text_or_dash(error.as_deref()));
     }
 }
 
-fn webhooks(items: &Value) -> TextTable {
-    listed(
-        items,
-        &[
-            ("webhook", "name", false),
-            ("at", "origin", false),
-            ("events", "events", false),
-            ("pending", "pending", true),
-            ("delivered", "delivered", true),
-            ("failed", "failed", true),
-            ("dropped", "dropped", true),
-            ("last failure", "error", false),
-        ],
-    )
+fn webhooks(list: &[WebhookView]) -> TextTable {
+    let headings = vec![
+        "webhook",
+        "at",
+        "events",
+        "pending",
+        "delivered",
+        "failed",
+        "dropped",
+        "last failure",
+    ];
+    let mut table = TextTable::new(headings);
+    for webhook in list {
+        let events: Vec<String> =
+            webhook.events.iter().map(|kind| kind.word().to_owned()).collect();
+        table.row(vec![
+            TableCell::Text(one_line(&webhook.name)),
+            TableCell::Text(one_line(&webhook.origin)),
+            TableCell::Text(names(&events)),
+            TableCell::Number(webhook.pending.to_string()),
+            TableCell::Number(webhook.delivered.to_string()),
+            TableCell::Number(webhook.failed.to_string()),
+            TableCell::Number(webhook.dropped.to_string()),
+            TableCell::Text(text_or_dash(webhook.error.as_deref())),
+        ]);
+    }
+    table
 }
 
 fn events(list: &[WebhookPendingEvent]) -> TextTable {
@@ -105,7 +119,7 @@ fn events(list: &[WebhookPendingEvent]) -> TextTable {
             TableCell::Text(at(event.at)),
             TableCell::Number(event.tries.to_string()),
             TableCell::Text(moment(event.next_try_at)),
-            TableCell::Text(or_dash(event.error.as_deref())),
+            TableCell::Text(name_or_dash(event.error.as_deref())),
         ]);
     }
     table

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use fairgate_fleet::{NewWorkspace, WorkspaceView};
+use fairgate_api::fleet::{NewWorkspace, WorkspaceView};
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 
 use super::super::{AdminOptions, escaped, fetch_all};
-use super::or_dash;
+use super::name_or_dash;
 use crate::text_format::safe_name;
-use fairgate_table::{TableCell, TextTable};
 
 /// Manage workspaces, the folders on the agents' machines. Each workspace is used by one task at a time.
 #[derive(Debug, Args)]
@@ -92,8 +92,8 @@ fn workspaces(list: &[WorkspaceView]) -> TextTable {
             TableCell::Text(workspace.project.clone()),
             TableCell::Text(safe_name(&workspace.path)),
             TableCell::Text(workspace.machine.clone().unwrap_or_else(|| "any".to_owned())),
-            TableCell::Text(or_dash(workspace.task.as_deref())),
-            TableCell::Text(or_dash(workspace.agent.as_deref())),
+            TableCell::Text(name_or_dash(workspace.task.as_deref())),
+            TableCell::Text(name_or_dash(workspace.agent.as_deref())),
         ]);
     }
     table

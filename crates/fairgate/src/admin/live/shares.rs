@@ -3,32 +3,68 @@
 use std::io::Write;
 
 use anyhow::Result;
+use fairgate_api::admin::{
+    ClassView, GroupView, LedgerView, LiveView, PoolView, ServiceView, TenantView, TierUseView,
+    TiersView,
+};
+use fairgate_api::admin::{ModelQuotaBody, QuotaBody, WorkerBody};
 use fairgate_core::units::Percentage;
 use fairgate_money::MicroUnits;
-use serde_json::{Value, json};
-
-use super::super::pools::{rate, state};
-use super::super::{span, text};
 use fairgate_table::{TableCell, TextTable};
 
+use super::super::pools::{AccountRate, rate, worker_state};
+use super::super::{or_dash, span};
+use crate::text_format::one_line;
+
+/// A row of the table of flows: a group, a tenant inside it, or a project of the fleet.
+struct FlowRow<'a> {
+    name: String,
+    weight: u64,
+    weight_share: Option<f64>,
+    in_flight: u64,
+    queued: u64,
+    service: &'a ServiceView,
+    /// True if the policy promises the flow its share of the tokens.
+    promised: bool,
+    /// Use of own and of hosted workers; `None` for groups and projects.
+    tiers: Option<&'a TiersView>,
+}
+
+impl<'a> FlowRow<'a> {
+    fn of_group(name: String, group: &'a GroupView) -> Self {
+        let GroupView { weight, weight_share, in_flight, queued, ref service, ref now, .. } =
+            *group;
+        let promised = now.promised;
+        Self { name, weight, weight_share, in_flight, queued, service, promised, tiers: None }
+    }
+
+    /// Returns the row of a tenant, which is indented below the row of its group.
+    fn of_tenant(tenant: &'a TenantView) -> Self {
+        let TenantView { weight, weight_share, in_flight, queued, ref service, .. } = *tenant;
+        let (promised, tiers) = (tenant.now.promised, Some(&tenant.tiers));
+        let name = format!("  {}", one_line(&tenant.tenant_id));
+        Self { name, weight, weight_share, in_flight, queued, service, promised, tiers }
+    }
+}
+
 /// Formats all pools with their flows.
-pub(super) fn format_pools(live: &Value) -> Result<String> {
+pub(super) fn format_pools(live: &LiveView) -> Result<String> {
     let mut out = Vec::new();
-    if let Some(line) = ledger(&live["ledger"]) {
+    if let Some(line) = ledger(live.ledger) {
         writeln!(out, "{line}\n")?;
     }
-    let currency = live["currency"].as_str().map(|it| format!(" {it}")).unwrap_or_default();
-    for pool in live["pools"].as_array().into_iter().flatten() {
+    let currency = live.currency.as_ref().map(|it| format!(" {it}")).unwrap_or_default();
+    for pool in &live.pools {
         writeln!(
             out,
             "pool {}: {} of {} in flight, {} waiting; {}",
-            text(pool, "pool"),
-            text(pool, "global_in_flight"),
-            text(pool, "max_in_flight"),
-            text(pool, "global_queued"),
-            text(pool, "algorithm")
+            one_line(&pool.pool),
+            pool.global_in_flight,
+            pool.max_in_flight,
+            pool.global_queued,
+            one_line(&pool.algorithm)
         )?;
-        if let Some(classes) = classes(pool) {
+        if let Some(classes) = classes(&pool.classes) {
             classes.write(&mut out)?;
             writeln!(out)?;
         }
@@ -43,39 +79,37 @@ pub(super) fn format_pools(live: &Value) -> Result<String> {
 
 /// Describes problems of the ledger; `None` if there are none. Fewer than 10 000 rows that are not in the database yet
 /// are no problem, because some rows are always on their way.
-fn ledger(ledger: &Value) -> Option<String> {
+fn ledger(ledger: LedgerView) -> Option<String> {
     const MANY: u64 = 10_000;
-    let number = |field: &str| ledger[field].as_u64().unwrap_or(0);
-    let (waiting, without) = (number("rows_waiting"), number("answers_without_row"));
+    let LedgerView { rows_waiting: waiting, answers_without_row: without } = ledger;
     let waiting = (waiting >= MANY).then(|| format!("{waiting} rows are not in the database yet"));
     let without = (without > 0).then(|| format!("{without} answers were given out without a row"));
     let sentences: Vec<_> = waiting.into_iter().chain(without).collect();
     (!sentences.is_empty()).then(|| format!("ledger: {}", sentences.join("; ")))
 }
 
-/// Iterates over the groups of a pool with their tenants, then over the fleet's projects that use the pool.
-fn flows(pool: &Value) -> impl Iterator<Item = (String, &Value)> {
-    let tenants = || pool["tenants"].as_array().into_iter().flatten();
-    let projects = pool["projects"].as_array().into_iter().flatten();
-    let projects = projects.map(|project| (format!("project {}", text(project, "name")), project));
-    let groups = pool["groups"].as_array().into_iter().flatten();
-    let groups = groups.flat_map(move |group| {
-        let name = text(group, "name");
-        let inside = name.clone();
-        let of_group = move |tenant: &&Value| text(tenant, "fairshare_group") == inside;
-        let tenants = tenants()
-            .filter(of_group)
-            .map(|tenant| (format!("  {}", text(tenant, "tenant_id")), tenant));
-        std::iter::once((name, group)).chain(tenants)
-    });
-    groups.chain(projects)
+/// Returns the groups of a pool with their tenants, then the fleet's projects that use the pool.
+fn flows(pool: &PoolView) -> Vec<FlowRow<'_>> {
+    let mut rows = Vec::new();
+    for group in &pool.groups {
+        rows.push(FlowRow::of_group(one_line(&group.name), group));
+        let tenants = pool.tenants.iter().filter(|it| it.fairshare_group == group.name);
+        rows.extend(tenants.map(FlowRow::of_tenant));
+    }
+    let projects = pool.projects.iter();
+    rows.extend(
+        projects.map(|it| FlowRow::of_group(format!("project {}", one_line(&it.name)), it)),
+    );
+    rows
 }
 
-fn shares(pool: &Value, currency: &str) -> TextTable {
-    let has_tiers = pool["hosted"]["requests"].as_u64().is_some_and(|requests| requests > 0);
-    let has_money = ["own", "hosted"].iter().any(|tier| spends(&pool[*tier]));
-    let has_caps = flows(pool).any(|(_, flow)| !flow["cap_use"].is_null());
-    let has_order = flows(pool).any(|(_, flow)| flow["strict"].is_string());
+fn shares(pool: &PoolView, currency: &str) -> TextTable {
+    let flows = flows(pool);
+    let TiersView { own, hosted } = &pool.tiers;
+    let has_tiers = hosted.requests > 0;
+    let has_money = [own, hosted].into_iter().any(spends);
+    let has_caps = flows.iter().any(|flow| flow.service.cap_use.is_some());
+    let has_order = flows.iter().any(|flow| flow.service.strict.is_some());
     let mut headings = vec![
         "flow",
         "weight",
@@ -92,59 +126,61 @@ fn shares(pool: &Value, currency: &str) -> TextTable {
     headings.extend(has_money.then_some("money"));
     headings.extend(has_order.then_some("order"));
     let mut table = TextTable::new(headings);
-    for (name, flow) in flows(pool) {
-        let number = |field: &str| TableCell::Number(text(flow, field));
-        let share = |field: &str| TableCell::Number(percentage(flow, field));
+    for flow in flows {
+        let service = flow.service;
         let mut row = vec![
-            TableCell::Text(name),
-            TableCell::Number(weight(flow)),
-            share("weight_share"),
-            number("in_flight"),
-            number("queued"),
-            number("got_tokens"),
-            number("due_tokens"),
-            TableCell::Number(difference(flow)),
-            number("bound_tokens"),
+            TableCell::Text(flow.name.clone()),
+            TableCell::Number(weight(&flow)),
+            TableCell::Number(percentage(flow.weight_share)),
+            TableCell::Number(flow.in_flight.to_string()),
+            TableCell::Number(flow.queued.to_string()),
+            TableCell::Number(or_dash(service.got_tokens)),
+            TableCell::Number(or_dash(service.due_tokens)),
+            TableCell::Number(difference(service, flow.promised)),
+            TableCell::Number(or_dash(service.bound_tokens)),
         ];
-        row.extend(has_caps.then(|| share("cap_use")));
+        row.extend(has_caps.then(|| TableCell::Number(percentage(service.cap_use))));
         if has_tiers {
-            row.extend(["own", "hosted"].map(|tier| {
-                let tokens = flow[tier]["provider_tokens"].as_u64();
-                TableCell::Number(tokens.map_or_else(String::new, |tokens| tokens.to_string()))
-            }));
+            let tokens = |used: fn(&TiersView) -> &TierUseView| {
+                let tokens = flow.tiers.map(|tiers| used(tiers).provider_tokens.to_string());
+                TableCell::Number(tokens.unwrap_or_default())
+            };
+            row.extend([tokens(|tiers| &tiers.own), tokens(|tiers| &tiers.hosted)]);
         }
         if has_money {
-            let money = spent(flow).map(|money| format!("{money}{currency}"));
+            let money = flow.tiers.and_then(spent).map(|money| format!("{money}{currency}"));
             row.push(TableCell::Number(money.unwrap_or_default()));
         }
-        row.extend(has_order.then(|| order(flow)));
+        row.extend(has_order.then(|| order(service)));
         table.row(row);
     }
     table
 }
 
 /// Returns the cell with a flow's place in a strict order; empty if the flow is in none.
-fn order(flow: &Value) -> TableCell {
-    TableCell::Text(flow["strict"].as_str().unwrap_or_default().to_owned())
+fn order(service: &ServiceView) -> TableCell {
+    TableCell::Text(service.strict.clone().unwrap_or_default())
 }
 
-/// Formats a flow's weight. Returns `-` for a class of a strict order, which has no weight, and for a weight of 0,
-/// which projects have if the policy does not share by projects.
-fn weight(flow: &Value) -> String {
-    if flow["weight"] == 0 || flow["strict"].is_string() {
+/// Formats a flow's weight. Returns `-` for a flow of a strict order, which has no weight, and for a weight of 0, which
+/// projects have if the policy does not share by projects.
+fn weight(flow: &FlowRow<'_>) -> String {
+    if flow.weight == 0 || flow.service.strict.is_some() {
         "-".to_owned()
     } else {
-        text(flow, "weight")
+        flow.weight.to_string()
     }
 }
 
 /// Builds the table of a pool's policy classes; `None` if the policy has no classes. Only classes under deficit round
 /// robin have deficits.
-fn classes(pool: &Value) -> Option<TextTable> {
-    let classes = pool["classes"].as_array().filter(|classes| !classes.is_empty())?;
-    let has_deficits = classes.iter().any(|class| !class["deficit_tokens"].is_null());
-    let has_order = classes.iter().any(|class| class["strict"].is_string());
-    let has_caps = has_order && classes.iter().any(|class| !class["cap_use"].is_null());
+fn classes(classes: &[ClassView]) -> Option<TextTable> {
+    if classes.is_empty() {
+        return None;
+    }
+    let has_deficits = classes.iter().any(|class| class.deficit_tokens.is_some());
+    let has_order = classes.iter().any(|class| class.service.strict.is_some());
+    let has_caps = has_order && classes.iter().any(|class| class.service.cap_use.is_some());
     let mut headings = vec![
         "class",
         if has_deficits { "quantum" } else { "weight" },
@@ -162,31 +198,30 @@ fn classes(pool: &Value) -> Option<TextTable> {
     headings.extend(has_order.then_some("order"));
     let mut table = TextTable::new(headings);
     for class in classes {
-        let number = |field: &str| TableCell::Number(text(class, field));
+        let service = &class.service;
         let mut row = vec![
-            TableCell::Text(text(class, "name")),
-            number("weight"),
-            TableCell::Number(percentage(class, "weight_share")),
-            number("in_flight"),
-            number("queued"),
-            TableCell::Number(span(class, "oldest_wait_us")),
-            number("got_tokens"),
-            number("due_tokens"),
-            TableCell::Number(difference(class)),
-            number("bound_tokens"),
+            TableCell::Text(one_line(&class.name)),
+            TableCell::Number(or_dash(class.weight)),
+            TableCell::Number(percentage(class.weight_share)),
+            TableCell::Number(class.in_flight.to_string()),
+            TableCell::Number(class.queued.to_string()),
+            TableCell::Number(or_dash(class.oldest_wait_us.map(span))),
+            TableCell::Number(or_dash(service.got_tokens)),
+            TableCell::Number(or_dash(service.due_tokens)),
+            TableCell::Number(difference(service, class.now.promised)),
+            TableCell::Number(or_dash(service.bound_tokens)),
         ];
-        row.extend(has_deficits.then(|| number("deficit_tokens")));
-        row.extend(has_caps.then(|| TableCell::Number(percentage(class, "cap_use"))));
-        row.extend(has_order.then(|| order(class)));
+        row.extend(has_deficits.then(|| TableCell::Number(or_dash(class.deficit_tokens))));
+        row.extend(has_caps.then(|| TableCell::Number(percentage(service.cap_use))));
+        row.extend(has_order.then(|| order(service)));
         table.row(row);
     }
     Some(table)
 }
 
-/// Formats a field from 0 to 1 as a percentage, or as a dash if it is absent.
-fn percentage(flow: &Value, field: &str) -> String {
-    let part = flow.get(field).and_then(Value::as_f64);
-    part.map_or("-".to_owned(), |part| Percentage::from_ppm(millionths(part)).to_string())
+/// Formats a part from 0 to 1 as a percentage, or as a dash if it is absent.
+fn percentage(part: Option<f64>) -> String {
+    or_dash(part.map(|part| Percentage::from_ppm(millionths(part))))
 }
 
 #[expect(
@@ -200,102 +235,142 @@ fn millionths(part: f64) -> u64 {
 
 /// Formats the service that a flow got minus the service that it was due, with the sign, and with a mark if the
 /// difference is outside the bound.
-fn difference(flow: &Value) -> String {
-    let Some(difference) = flow["difference_tokens"].as_i64() else { return "-".to_owned() };
-    let mark = if is_outside(flow) { "! " } else { "" };
+fn difference(service: &ServiceView, promised: bool) -> String {
+    let Some(difference) = service.difference_tokens else { return "-".to_owned() };
+    let mark = if is_outside(service, promised) { "! " } else { "" };
     let sign = if difference > 0 { "+" } else { "" };
     format!("{mark}{sign}{difference}")
 }
 
-fn is_outside(flow: &Value) -> bool {
-    flow["within_bound"] == Value::Bool(false)
+/// Returns true if the difference of a flow is beyond the bound that the policy promises it. A flow that is promised no
+/// share of the tokens, such as a class in deficit round robin, is at no fault there.
+fn is_outside(service: &ServiceView, promised: bool) -> bool {
+    promised && service.within_bound == Some(false)
 }
 
 /// Returns a sentence for each flow whose service differs from the service due by more than the bound.
-fn outside(pool: &Value) -> Vec<String> {
-    let outside = flows(pool).filter(|(_, flow)| is_outside(flow)).map(|(name, flow)| {
+fn outside(pool: &PoolView) -> Vec<String> {
+    let flows = flows(pool);
+    let outside = flows.iter().filter(|flow| is_outside(flow.service, flow.promised)).map(|flow| {
         format!(
             "! {} is outside its bound: got {} tokens, due {}, bound {} tokens",
-            name.trim_start(),
-            text(flow, "got_tokens"),
-            text(flow, "due_tokens"),
-            text(flow, "bound_tokens")
+            flow.name.trim_start(),
+            or_dash(flow.service.got_tokens),
+            or_dash(flow.service.due_tokens),
+            or_dash(flow.service.bound_tokens)
         )
     });
     outside.collect()
 }
 
-/// Returns the money that a flow spent on all workers; `None` if the API does not state it for this flow.
-fn spent(flow: &Value) -> Option<MicroUnits> {
-    let of = |tier: &str| flow[tier]["money"].as_str().and_then(MicroUnits::parse);
-    Some(MicroUnits(of("own")?.0.saturating_add(of("hosted")?.0)))
+/// Returns the money that a flow spent on all workers; `None` if an amount cannot be read.
+fn spent(tiers: &TiersView) -> Option<MicroUnits> {
+    let (own, hosted) =
+        (MicroUnits::parse(&tiers.own.money)?, MicroUnits::parse(&tiers.hosted.money)?);
+    Some(MicroUnits(own.0.saturating_add(hosted.0)))
 }
 
-fn spends(tier: &Value) -> bool {
-    let money = tier["money"].as_str().and_then(MicroUnits::parse);
-    money.is_some_and(|money| money > MicroUnits::ZERO)
+fn spends(tier: &TierUseView) -> bool {
+    MicroUnits::parse(&tier.money).is_some_and(|money| money > MicroUnits::ZERO)
 }
 
 /// Returns a sentence for each worker that has a provider's limits, with the limits, their source, and the pause if
-/// there is one.
-fn providers(pool: &Value) -> Vec<String> {
-    let workers = pool["workers"].as_array().into_iter().flatten();
-    let hosted = workers.filter(|worker| worker["quota"].is_object());
-    // A worker whose models have limits of their own has a sentence for each.
-    let each = hosted.flat_map(|worker| match worker["models"].as_array() {
-        Some(models) if !models.is_empty() => {
-            models.iter().map(|model| of_model(worker, model)).collect()
+/// there is one. A worker whose models have limits of their own has a sentence for each.
+fn providers(pool: &PoolView) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for worker in &pool.workers {
+        let Some(quota) = &worker.quota else { continue };
+        if worker.models.is_empty() {
+            sentences.push(of_account(&one_line(&worker.name), &worker_state(worker), quota));
         }
-        _ => vec![worker.clone()],
-    });
-    let sentences = each.map(|worker| {
-        let worker = &worker;
-        let asked = worker["quota"]["asked_ms"].as_u64();
-        let asked = asked.map(|ms| format!(" (its provider asked for {} s)", ms.div_ceil(1000)));
-        format!(
-            "worker {}, account {}: {}{}; requests/min {}, tokens/min {}",
-            text(worker, "name"),
-            text(&worker["quota"], "account"),
-            state(worker),
-            asked.unwrap_or_default(),
-            rate(worker, "requests"),
-            rate(worker, "tokens")
-        )
-    });
-    sentences.collect()
+        sentences.extend(worker.models.iter().map(|model| of_model(worker, model)));
+    }
+    sentences
 }
 
-/// Returns an object like a worker's, for one of the worker's models: with the names of both, and with the state and
-/// limits of the model.
-fn of_model(worker: &Value, model: &Value) -> Value {
-    let quota = &model["quota"];
-    let state = match (quota["out"].is_null(), quota["paused_ms"].is_null()) {
-        (false, _) => "out".to_owned(),
-        (true, false) => "paused".to_owned(),
-        (true, true) => text(worker, "state"),
+/// Returns the sentence for one of the models of a worker, with the model's own state and limits.
+fn of_model(worker: &WorkerBody, model: &ModelQuotaBody) -> String {
+    let ModelQuotaBody { model, quota } = model;
+    let state = match (&quota.out, quota.paused_ms) {
+        (Some(_), _) => "out",
+        (None, Some(_)) => "paused",
+        (None, None) => &worker.state,
     };
-    let name = format!("{} for {}", text(worker, "name"), text(model, "model"));
-    json!({ "name": name, "state": state, "quota": quota })
+    let name = format!("{} for {}", one_line(&worker.name), one_line(model));
+    of_account(&name, &super::super::pools::quota_state(state, quota, None), quota)
+}
+
+fn of_account(name: &str, state: &str, quota: &QuotaBody) -> String {
+    let asked = quota.asked_ms;
+    let asked = asked.map(|ms| format!(" (its provider asked for {} s)", ms.div_ceil(1000)));
+    format!(
+        "worker {name}, account {}: {state}{}; requests/min {}, tokens/min {}",
+        one_line(&quota.account),
+        asked.unwrap_or_default(),
+        rate(Some(quota), AccountRate::Requests),
+        rate(Some(quota), AccountRate::Tokens)
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use fairgate_api::admin::FlowNow;
+
     use super::*;
+
+    fn live(pools: Vec<PoolView>) -> LiveView {
+        let (at, ledger) = ("2026-11-15T12:57:45Z".into(), LedgerView::default());
+        LiveView { at, ledger, currency: None, one: None, pools }
+    }
+
+    fn pool(name: &str, algorithm: &str) -> PoolView {
+        PoolView {
+            pool: name.into(),
+            algorithm: algorithm.into(),
+            slots: 8,
+            in_flight: 8,
+            waiting: 4,
+            window_s: 0,
+            granted: 0,
+            refused: 0,
+            wait_p50_ms: None,
+            wait_p95_ms: None,
+            omitted: Vec::new(),
+            max_in_flight: 8,
+            global_in_flight: 8,
+            global_queued: 4,
+            classes: Vec::new(),
+            groups: Vec::new(),
+            tenants: Vec::new(),
+            tenants_omitted: 0,
+            projects: Vec::new(),
+            tiers: TiersView::default(),
+            workers: Vec::new(),
+        }
+    }
 
     #[test]
     fn who_is_outside_its_bound_is_marked_and_named() {
-        let flow = |name: &str, difference: i64, within: bool| {
-            json!({
-                "name": name, "weight": 100, "weight_share": 0.5, "in_flight": 4, "queued": 2,
-                "got_tokens": 1_200_000 + difference, "due_tokens": 1_200_000,
-                "difference_tokens": difference, "bound_tokens": 9000, "within_bound": within,
-                "cap_use": if within { json!(0.875) } else { json!(null) },
-            })
+        let flow = |name: &str, difference: i64, within: bool| GroupView {
+            name: name.into(),
+            weight: 100,
+            weight_share: Some(0.5),
+            in_flight: 4,
+            queued: 2,
+            now: FlowNow { promised: true, ..FlowNow::default() },
+            service: ServiceView {
+                got_tokens: Some(1_200_000 + difference),
+                due_tokens: Some(1_200_000),
+                difference_tokens: Some(difference),
+                bound_tokens: Some(9000),
+                within_bound: Some(within),
+                cap_use: within.then_some(0.875),
+                ..ServiceView::default()
+            },
+            ..GroupView::default()
         };
-        let live = json!({ "pools": [{
-            "pool": "sim", "algorithm": "share by group", "max_in_flight": 8, "global_in_flight": 8,
-            "global_queued": 4, "groups": [flow("a", 120, true), flow("b", -9500, false)], "tenants": [],
-        }] });
+        let groups = vec![flow("a", 120, true), flow("b", -9500, false)];
+        let live = live(vec![PoolView { groups, ..pool("sim", "share by group") }]);
         let expected = "\
 pool sim: 8 of 8 in flight, 4 waiting; share by group
 flow  weight   share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
@@ -309,23 +384,25 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
 
     #[test]
     fn a_strict_order_is_told_and_promises_nothing() {
-        let class = |name: &str, strict: &str, cap_use: Value| {
-            json!({
-                "name": name, "weight": null, "weight_share": null, "in_flight": 4, "queued": 2,
-                "oldest_wait_us": 1_500_000, "deficit_tokens": null, "got_tokens": 900, "due_tokens": null,
-                "difference_tokens": null, "bound_tokens": null, "within_bound": null, "cap_use": cap_use,
-                "strict": strict,
-            })
+        let class = |name: &str, strict: &str, cap_use: Option<f64>| ClassView {
+            name: name.into(),
+            in_flight: 4,
+            queued: 2,
+            oldest_wait_us: Some(1_500_000),
+            service: ServiceView {
+                got_tokens: Some(900),
+                cap_use,
+                strict: Some(strict.into()),
+                ..ServiceView::default()
+            },
+            ..ClassView::default()
         };
-        let classes = json!([
-            class("batch", "strict: goes last", json!(null)),
-            class("chat", "strict: goes before batch", json!(0.75)),
-        ]);
-        let live = json!({"pools": [{
-            "pool": "sim", "algorithm": "bands by class in strict order", "max_in_flight": 8,
-            "global_in_flight": 8, "global_queued": 4, "classes": classes, "groups": [], "tenants": [],
-        }]});
-        let text = format_pools(&live).unwrap();
+        let classes = vec![
+            class("batch", "strict: goes last", None),
+            class("chat", "strict: goes before batch", Some(0.75)),
+        ];
+        let pool = PoolView { classes, ..pool("sim", "bands by class in strict order") };
+        let text = format_pools(&live(vec![pool])).unwrap();
         let expected = "\
 class  weight  share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
 batch       -      -          4        2        1.5 s         900           -           -      -        -  strict: goes last
@@ -336,10 +413,16 @@ chat        -      -          4        2        1.5 s         900           -   
 
     #[test]
     fn projects_of_the_fleet_are_told_after_the_groups() {
-        let project = json!({"name": "web", "weight": 0, "in_flight": 3, "queued": 1});
-        let group = json!({"name": "a", "weight": 100, "in_flight": 3, "queued": 1});
-        let live = json!({"pools": [{"pool": "sim", "groups": [group], "projects": [project]}]});
-        let text = format_pools(&live).unwrap();
+        let flow = |name: &str, weight| GroupView {
+            name: name.into(),
+            weight,
+            in_flight: 3,
+            queued: 1,
+            ..GroupView::default()
+        };
+        let (groups, projects) = (vec![flow("a", 100)], vec![flow("web", 0)]);
+        let text =
+            format_pools(&live(vec![PoolView { groups, projects, ..pool("sim", "") }])).unwrap();
         let words: Vec<Vec<&str>> =
             text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
         let none = ["-"; 4];
@@ -353,27 +436,54 @@ chat        -      -          4        2        1.5 s         900           -   
 
     #[test]
     fn both_tiers_and_what_providers_say_are_told() {
-        let tiers = |own: u64, hosted: u64, money: &str| {
-            json!({
-                "own": {"requests": own, "provider_tokens": own * 10, "money": "0.00"},
-                "hosted": {"requests": hosted, "provider_tokens": hosted * 10, "money": money},
-            })
+        let used = |requests: u64, money: &str| TierUseView {
+            requests,
+            provider_tokens: requests * 10,
+            money: money.into(),
         };
-        let mut tenant = tiers(7, 3, "1.25");
-        tenant["tenant_id"] = json!("chat");
-        tenant["fairshare_group"] = json!("staff");
-        let mut pool = tiers(7, 3, "1.25");
-        pool["pool"] = json!("gpt");
-        pool["groups"] = json!([{"name": "staff"}]);
-        pool["tenants"] = json!([tenant]);
-        pool["workers"] = json!([
-            {"name": "vllm", "state": "up", "quota": null},
-            {"name": "openai", "state": "paused", "quota": {
-                "account": "main", "requests_per_minute": 500, "requests_from": "learned",
-                "paused_ms": 59_500, "asked_ms": 31_536_000_000_u64,
-            }},
-        ]);
-        let text = format_pools(&json!({"currency": "USD", "pools": [pool]})).unwrap();
+        let tiers = TiersView { own: used(7, "0.00"), hosted: used(3, "1.25") };
+        let tenant = TenantView {
+            tenant_id: "chat".into(),
+            fairshare_group: "staff".into(),
+            tiers: tiers.clone(),
+            ..TenantView::default()
+        };
+        let worker = |name: &str, state: &str, quota: Option<QuotaBody>| WorkerBody {
+            name: name.into(),
+            state: state.into(),
+            reason: None,
+            source: "file".into(),
+            address: String::new(),
+            in_flight: 0,
+            prefill_tokens: 0,
+            slots: None,
+            slots_reason: None,
+            engine: None,
+            cache: None,
+            cache_size: None,
+            tier: 0,
+            quota,
+            models: Vec::new(),
+        };
+        let quota = QuotaBody {
+            account: "main".into(),
+            requests_per_minute: Some(500),
+            requests_from: Some("learned".into()),
+            tokens_per_minute: None,
+            tokens_from: None,
+            paused_ms: Some(59_500),
+            asked_ms: Some(31_536_000_000),
+            out: None,
+        };
+        let pool = PoolView {
+            groups: vec![GroupView { name: "staff".into(), ..GroupView::default() }],
+            tenants: vec![tenant],
+            workers: vec![worker("vllm", "up", None), worker("openai", "paused", Some(quota))],
+            tiers,
+            ..pool("gpt", "")
+        };
+        let live = LiveView { currency: Some("USD".into()), ..live(vec![pool]) };
+        let text = format_pools(&live).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].ends_with("own tokens  hosted tokens     money"), "{text}");
         assert!(lines[3].ends_with("70             30  1.25 USD"), "{text}");
@@ -386,9 +496,9 @@ chat        -      -          4        2        1.5 s         900           -   
 
     #[test]
     fn what_is_wrong_with_the_ledger_is_told_first() {
-        let text = |waiting: u64, without: u64| {
-            let ledger = json!({"rows_waiting": waiting, "answers_without_row": without});
-            format_pools(&json!({"ledger": ledger, "pools": []})).unwrap()
+        let text = |rows_waiting: u64, answers_without_row: u64| {
+            let ledger = LedgerView { rows_waiting, answers_without_row };
+            format_pools(&LiveView { ledger, ..live(Vec::new()) }).unwrap()
         };
         assert_eq!(text(500, 0), "");
         assert_eq!(text(20_000, 0), "ledger: 20000 rows are not in the database yet\n\n");

@@ -1,0 +1,52 @@
+//! Lock of a workspace's folder on this machine, for as long as a command runs in it.
+//!
+//! The fleet gives a workspace to one task at a time. Two workspaces may still be the same folder through a link, which
+//! only this machine can see. The lock is on the real folder, so that two commands of `agent run` never work in it at
+//! once. It ends with this process, however that ends.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+
+use fairgate_api::agents::Claim;
+
+/// Lock of a folder, which ends when this is dropped.
+pub(super) struct WorkspaceLock {
+    _folder: Option<File>,
+}
+
+/// The reason why a workspace cannot be used on this machine.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum WorkspaceProblem {
+    /// There is no such folder, or it cannot be opened.
+    Missing(String),
+    /// Another command of `agent run` works in the folder.
+    InUse(String),
+}
+
+impl WorkspaceLock {
+    /// Locks the folder of the claim's workspace. Locks nothing if the claim has none.
+    pub(super) fn of(claim: &Claim) -> Result<Self, WorkspaceProblem> {
+        let Some(path) = &claim.workspace_path else { return Ok(Self { _folder: None }) };
+        let workspace = claim.workspace.as_deref().unwrap_or("of the task");
+        if !Path::new(path).is_dir() {
+            let reason =
+                format!("the folder {path} of workspace {workspace} is not on this machine");
+            return Err(WorkspaceProblem::Missing(reason));
+        }
+        let folder = File::open(path).map_err(|error| {
+            let reason =
+                format!("the folder {path} of workspace {workspace} cannot be opened: {error}");
+            WorkspaceProblem::Missing(reason)
+        })?;
+        match folder.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                let reason = format!(
+                    "the folder {path} of workspace {workspace} is in use on this machine; do two workspaces link to it?"
+                );
+                Err(WorkspaceProblem::InUse(reason))
+            }
+            // Some file systems know no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { _folder: Some(folder) }),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Opens a connection to the gateway, with TLS if its address says so, and sends one request over it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::Full;
+use hyper::Response;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+use super::{GatewayHttpClient, GatewayHttpRequest, HttpProblem, base_path};
+
+/// Task that moves the bytes of one connection. It ends when this is dropped.
+pub(super) struct ConnectionTask(JoinHandle<Result<(), hyper::Error>>);
+
+impl Drop for ConnectionTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl GatewayHttpClient {
+    /// Sends a request, and returns the response as soon as its head has come. The body comes as long as the connection's
+    /// task is kept.
+    pub(super) async fn open(
+        &self,
+        ask: GatewayHttpRequest,
+    ) -> Result<(Response<Incoming>, ConnectionTask), HttpProblem> {
+        let authority = self.url.authority().ok_or(HttpProblem::NoHost)?;
+        let secure = self.url.scheme_str() == Some("https");
+        let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let stream = TcpStream::connect((host, port)).await.map_err(HttpProblem::Connect)?;
+        let mut request = Request::builder()
+            .method(ask.method)
+            .uri(format!("{}{}", base_path(&self.url), ask.path))
+            .header(header::HOST, authority.as_str())
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .header(header::CONTENT_TYPE, ask.content_type)
+            .body(Full::new(ask.body))?;
+        request.headers_mut().extend(ask.headers);
+        if secure {
+            let name = ServerName::try_from(host.to_owned())?;
+            let connector = TlsConnector::from(Arc::new(self.tls()?));
+            over(connector.connect(name, stream).await?, request).await
+        } else {
+            over(stream, request).await
+        }
+    }
+
+    fn tls(&self) -> Result<ClientConfig, HttpProblem> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            Some(file) => {
+                let wrong = |source| HttpProblem::Authorities { file: file.clone(), source };
+                for certificate in CertificateDer::pem_file_iter(file).map_err(wrong)? {
+                    roots.add(certificate.map_err(wrong)?)?;
+                }
+            }
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions()?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<(Response<Incoming>, ConnectionTask), HttpProblem> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = ConnectionTask(tokio::spawn(connection));
+    Ok((sender.send_request(request).await?, connection))
+}

@@ -1,0 +1,173 @@
+//! Projects: the bodies that add and change them, and their view.
+
+use std::collections::BTreeMap;
+
+use fairgate_time::UnixMicros;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::schema_names::{AgentKind, LabelSchema};
+use super::share_weight::ProjectShareWeight;
+use super::state::{FleetProjectStatus, TaskState};
+use crate::rights::{self, RightsBody, RightsPatchBody};
+use crate::whole_number;
+
+/// Project to be added.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewProject {
+    /// Name of the project: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`, beginning with a letter or digit.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    pub id: String,
+    /// Tenant that owns the project. The requests of the project's tasks count against the tenant's budgets and share.
+    #[schema(max_length = 512)]
+    pub tenant: String,
+    /// Weight of the project's share of the fleet's tokens; 1 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
+    pub weight: Option<ProjectShareWeight>,
+    /// Largest number of agents that may work for the project at once; 2 if absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
+    #[schema(minimum = 1)]
+    pub concurrency: Option<u32>,
+    /// If true, only one agent at a time may work for the project, whatever `concurrency` says.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// Largest number of agents of each type that may work for the project at once; no limit for types that are not
+    /// named.
+    #[serde(default, deserialize_with = "whole_number::map")]
+    #[schema(value_type = BTreeMap<AgentKind, u32>)]
+    pub agent_max: BTreeMap<String, u32>,
+    /// Labels that an agent must have to work for the project, such as `docker` or `type:claude`; none if absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<LabelSchema>, max_items = 32)]
+    pub requires: Vec<String>,
+    /// Budget of the project in the rolling window, in tokens; no limit if absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
+    #[schema(minimum = 0, maximum = 1_000_000_000_000_000_i64)]
+    pub budget: Option<u64>,
+    /// Rights of the project's task keys. What is absent is closed: the default class, and no leases or pins.
+    #[serde(
+        default,
+        skip_serializing_if = "RightsPatchBody::is_empty",
+        deserialize_with = "rights::object"
+    )]
+    #[schema(default = json!({}))]
+    pub rights: RightsPatchBody,
+}
+
+/// Changes of a project. Absent fields stay as they are.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProjectPatch {
+    /// New status: `ACTIVE`, `PAUSED` or `ARCHIVED`. A project cannot be archived while agents work for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<FleetProjectStatus>,
+    /// New weight of the project's share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
+    pub weight: Option<ProjectShareWeight>,
+    /// Largest number of agents that may work for the project at once.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
+    #[schema(minimum = 1)]
+    pub concurrency: Option<u32>,
+    /// If true, only one agent at a time may work for the project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<bool>,
+    /// Largest number of agents of each type that may work for the project at once; replaces the whole map.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional_map"
+    )]
+    #[schema(value_type = Option<BTreeMap<AgentKind, u32>>)]
+    pub agent_max: Option<BTreeMap<String, u32>>,
+    /// Labels that an agent must have to work for the project; replaces the whole list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<LabelSchema>>, max_items = 32)]
+    pub requires: Option<Vec<String>>,
+    /// Budget of the project in the rolling window, in tokens; `null` for no limit.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::given"
+    )]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_i64)]
+    pub budget: Option<Option<u64>>,
+    /// Rights of the project's task keys to change. They hold for running tasks within two seconds.
+    #[serde(
+        default,
+        skip_serializing_if = "RightsPatchBody::is_empty",
+        deserialize_with = "rights::object"
+    )]
+    #[schema(default = json!({}))]
+    pub rights: RightsPatchBody,
+}
+
+/// Project with its settings, usage and counts of tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProjectView {
+    /// Name of the project.
+    pub id: String,
+    /// Name of the tenant that owns the project.
+    pub tenant: String,
+    /// Status of the project. Only tasks of an `ACTIVE` project start.
+    pub status: FleetProjectStatus,
+    /// Weight of the project's share of the fleet's tokens.
+    pub weight: ProjectShareWeight,
+    /// Largest number of agents that may work for the project at once.
+    pub concurrency: u32,
+    /// If true, only one agent at a time may work for the project.
+    pub exclusive: bool,
+    /// Largest number of agents of each type that may work for the project at once; no limit for types that are not
+    /// named.
+    pub agent_max: BTreeMap<String, u32>,
+    /// Labels that an agent must have to work for the project.
+    pub requires: Vec<String>,
+    /// Budget of the project in the rolling window, in tokens; no limit if absent.
+    pub budget: Option<u64>,
+    /// Rights of the project's task keys.
+    pub rights: RightsBody,
+    /// Tokens that the project used in the rolling window. The tokens of the oldest 24th of the window fade linearly.
+    pub used: u64,
+    /// Tokens that the project is charged for in the window: for each claim, the tokens that it used or the price of its
+    /// agent's time, whichever is more, unless the fleet counts one of them alone. The share is computed from it.
+    pub charged: u64,
+    /// Number of tasks that were completed in the window without a call through the gateway. Tasks of agents that report
+    /// their tokens themselves do not count.
+    pub completed_without_calls: u64,
+    /// Tokens that are reserved for the project's running tasks and requests in flight, and not used yet.
+    pub reserved: u64,
+    /// Tokens that count as spent because the project was idle before it got work again. They fade within one window.
+    pub baseline: u64,
+    /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; absent before the
+    /// first.
+    pub learned_estimate: Option<u64>,
+    /// Tokens that this project is charged for in the window, in parts per million of what all active projects are
+    /// charged for; absent if the project is not active or if nothing was charged.
+    pub share_ppm: Option<u64>,
+    /// Weight of this project in parts per million of the weights of all active projects, which is the share of tokens
+    /// that it is due; absent if the project is not active.
+    pub target_ppm: Option<u64>,
+    /// Number of the project's tasks in state `READY`.
+    pub ready: u64,
+    /// Number of the project's tasks that agents hold.
+    pub running: u64,
+    /// Number of the project's tasks in each state; states without tasks are left out.
+    pub tasks: BTreeMap<TaskState, u64>,
+    /// Time at which the project was added, in microseconds since 1970.
+    #[schema(value_type = i64)]
+    pub created_at: UnixMicros,
+}

@@ -1,0 +1,37 @@
+//! The wire types of Fairgate's APIs: what a client sends and what the gateway answers.
+//!
+//! | module | API |
+//! |---|---|
+//! | [`admin`] | the directory, budgets, pools, the live view, requests and the ledger, for operators |
+//! | [`fleet`] | projects, tasks, agents and workspaces, for operators and tenants |
+//! | [`agents`] | claims, heartbeats and reports, for agents |
+//! | [`error`] | error responses of all of them |
+//! | `client` | an HTTP client for them, with the feature `client` |
+//! | [`event_stream`] | events that a response sends as they happen |
+//!
+//! A type is defined here once. The gateway writes it, the command line, agents and tests read it, and the OpenAPI
+//! document is made from it. So a field that is renamed does not compile on the other side. The crate knows neither the
+//! store nor the fleet; both may use its words.
+//!
+//! Fields that clients send are read strictly: an unknown field is an error. Fields that the gateway answers are read
+//! leniently, so that an older client works with a newer gateway.
+
+pub mod admin;
+pub mod agents;
+#[cfg(feature = "client")]
+pub mod client;
+pub mod error;
+pub mod event_stream;
+pub mod fleet;
+mod json_field;
+pub mod rights;
+pub mod weight_number;
+mod whole_number;
+
+pub use rights::{RightsBody, RightsPatchBody};
+pub use weight_number::WeightNumber;
+pub use whole_number::JsonWholeNumber;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

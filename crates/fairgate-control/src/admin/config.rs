@@ -1,0 +1,89 @@
+//! Handlers that show the configuration in force, and the policy of a pool as a tree.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use fairgate_config::{EffectiveValue, effective_settings};
+use serde::Serialize;
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::api_error::ApiError;
+use super::auth::AdminCaller;
+use super::path::PathName;
+use super::policy_tree::{PolicyNodeBody, PolicyTreeBuilder};
+use super::pools::pool_by_name;
+use crate::control_plane::ControlPlane;
+
+/// The configuration in force.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = EffectiveConfig)]
+pub(super) struct ConfigBody {
+    /// All settings: those of the gateway first, then those of upstreams and pools by name.
+    settings: Vec<SettingBody>,
+}
+
+/// One setting, with the value that applies: that of the file, or the default.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = EffectiveSetting)]
+pub(super) struct SettingBody {
+    /// Path of the field, with upstreams and pools by name, such as `pools.llama.capacity`.
+    path: String,
+    /// Value, as the configuration file spells it; null if there is none, or if it is secret.
+    value: Option<String>,
+    /// Place that a secret is from, such as `environment variable OPENAI_API_KEY`, or `a secret` if that is not known.
+    /// Null if the setting is no secret.
+    secret: Option<String>,
+    /// True if a change needs a restart.
+    needs_restart: bool,
+}
+
+/// Shows the configuration in force, defaults included. Secrets are shown by the place that they are from.
+#[utoipa::path(
+    get, path = "/api/v1/config", tag = "operation",
+    responses((status = 200, description = "All settings", body = ConfigBody)),
+)]
+pub(super) async fn show(State(app): State<Arc<ControlPlane>>, _: AdminCaller) -> Json<ConfigBody> {
+    let settings = effective_settings(&app.data.config.load()).into_iter().map(|setting| {
+        let (value, secret) = match setting.value {
+            EffectiveValue::None => (None, None),
+            EffectiveValue::Shown(text) => (Some(text), None),
+            EffectiveValue::Secret(source) => {
+                (None, Some(source.unwrap_or_else(|| "a secret".to_owned())))
+            }
+        };
+        SettingBody { path: setting.path, value, secret, needs_restart: setting.needs_restart }
+    });
+    Json(ConfigBody { settings: settings.collect() })
+}
+
+/// The policy of a pool as a tree.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = PoolPolicy)]
+pub(super) struct PoolPolicyBody {
+    /// Name of the pool, as in the configuration.
+    pool: String,
+    /// Root of the tree.
+    root: PolicyNodeBody,
+}
+
+/// Shows the policy of a pool as a tree, with the weights, caps and holds that apply at this moment.
+///
+/// The flows of groups, tenants and keys are those of the directory, also if they never sent a request.
+#[utoipa::path(
+    get, path = "/api/v1/pools/{pool}/policy", tag = "operation",
+    params(("pool" = String, Path, description = "The pool's name")),
+    responses((status = 200, description = "The tree", body = PoolPolicyBody)),
+)]
+pub(super) async fn policy(
+    State(app): State<Arc<ControlPlane>>,
+    _: AdminCaller,
+    PathName(name): PathName,
+) -> Result<Json<PoolPolicyBody>, ApiError> {
+    let pool = pool_by_name(&app, &name)?;
+    let newest = app.snapshots.newer_than(&pool, Instant::now()).await?;
+    let directory = app.data.identity.directory();
+    let root = PolicyTreeBuilder::new(&newest.snapshot, &directory).root();
+    Ok(Json(PoolPolicyBody { pool: name, root }))
+}

@@ -1,0 +1,313 @@
+//! Undoes a change: makes the inverse one, from the states before and after it in the audit trail.
+//!
+//! Only what the change itself had changed is set back, and only if it is still as the change left it. What somebody
+//! else has changed since, in other fields or objects, stays.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use fairgate_api::admin::FlowAttribute;
+use fairgate_core::units::Weight;
+use fairgate_runtime::GateChangeError;
+use fairgate_store::{
+    AuditEntry, AuditQuery, Budget, DirectoryChange, Group, GroupPatch, Key, KeyPatch, RightsPatch,
+    Tenant, TenantPatch,
+};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::api_error::ApiError;
+use super::auth::AdminCaller;
+use super::change::change;
+use super::path::PathName;
+use super::pools::{note_change, pool_by_name, refused, settings_now};
+use super::workers::set_drained_again;
+use crate::control_plane::ControlPlane;
+
+/// A change that was undone.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = UndoneChange)]
+pub(super) struct UndoneBody {
+    /// Id of the audit entry of the change that was undone.
+    undone: i64,
+    /// Kind of the change, such as `tenant.patch`. The inverse change has an audit entry of its own.
+    action: String,
+    /// Name of the changed object.
+    subject: String,
+}
+
+/// A flow in the audit entry of a pool's change, with the setting that was changed.
+#[derive(Debug, Deserialize)]
+struct FlowEntry {
+    by: FlowAttribute,
+    flow: String,
+    #[serde(default)]
+    weight: Option<u64>,
+    #[serde(default)]
+    slots: Option<u64>,
+    #[serde(default)]
+    held: bool,
+}
+
+/// A worker in the audit entry of a drain.
+#[derive(Debug, Deserialize)]
+struct DrainEntry {
+    worker: String,
+    drained: bool,
+}
+
+/// Budgets of the hosted tier in an audit entry.
+#[derive(Debug, Deserialize)]
+struct HostedEntry {
+    budgets: Vec<Budget>,
+}
+
+/// Returns true if changes of this kind can be undone. Entries of an earlier version may lack the state before.
+pub(super) fn is_undoable(entry: &AuditEntry) -> bool {
+    let kinds = [
+        "group.patch",
+        "tenant.patch",
+        "key.patch",
+        "hosted.set",
+        "pool.weight",
+        "pool.cap",
+        "pool.hold",
+        "pool.resume",
+        "worker.drain",
+        "worker.undrain",
+    ];
+    let has_weight = |state: &Value| entry.action != "pool.weight" || state["weight"].is_u64();
+    kinds.contains(&entry.action.as_str())
+        && entry.before.as_ref().is_some_and(has_weight)
+        && entry.after.is_some()
+}
+
+/// Undoes a change: sets back what it had changed.
+///
+/// Refused if somebody has changed the same since. The inverse change is audited as a change of its own.
+#[utoipa::path(
+    post, path = "/api/v1/audit/{id}/undo", tag = "directory",
+    params(("id" = String, Path, description = "The id of the change's audit entry", pattern = "^[0-9]{1,18}$")),
+    responses(
+        (status = 200, description = "It is undone", body = UndoneBody),
+        (status = 409, description = "Somebody has changed the same since, or changes of this kind cannot be undone", body = super::ErrorBody),
+    ),
+)]
+pub(super) async fn undo(
+    State(app): State<Arc<ControlPlane>>,
+    admin: AdminCaller,
+    PathName(id): PathName,
+) -> Result<Json<UndoneBody>, ApiError> {
+    let number = id.parse::<i64>().ok();
+    let query = AuditQuery { id: number, limit: 1, ..AuditQuery::default() };
+    let entry = match number {
+        Some(_) => app.data.store.audit(query).await?.pop(),
+        None => None,
+    };
+    let entry = entry.ok_or_else(|| ApiError::not_found("change", &id))?;
+    if !is_undoable(&entry) {
+        let message = format!("a change of the kind {:?} cannot be undone", entry.action);
+        return Err(ApiError::new(StatusCode::CONFLICT, "not_undoable", message));
+    }
+    // Another gateway of this database may have changed it.
+    app.data.directory_sync.refresh().await?;
+    match entry.action.as_str() {
+        "worker.drain" | "worker.undrain" => undo_drain(&app, &admin, &entry).await?,
+        action if action.starts_with("pool.") => undo_flow(&app, &admin, &entry).await?,
+        _ => {
+            let inverse = inverse(&app, &entry)?;
+            change(&app, &admin, inverse).await?;
+        }
+    }
+    let AuditEntry { id, action, subject, .. } = entry;
+    tracing::info!(actor = admin.actor, id, action, subject, "a change was undone");
+    Ok(Json(UndoneBody { undone: id, action, subject }))
+}
+
+fn changed_since(entry: &AuditEntry) -> ApiError {
+    let message = format!(
+        "{:?} is not as change {} left it: somebody has changed it since; look at the audit trail and set it by hand",
+        entry.subject, entry.id
+    );
+    ApiError::new(StatusCode::CONFLICT, "changed_since", message)
+}
+
+/// Returns the error for an audit entry that does not have the form of its kind.
+fn unreadable(entry: &AuditEntry) -> ApiError {
+    let message =
+        format!("change {} was written by another version and cannot be undone", entry.id);
+    ApiError::new(StatusCode::CONFLICT, "not_undoable", message)
+}
+
+fn read<T: serde::de::DeserializeOwned>(
+    entry: &AuditEntry,
+    state: Option<&Value>,
+) -> Result<T, ApiError> {
+    let state = state.cloned().ok_or_else(|| unreadable(entry))?;
+    serde_json::from_value(state).map_err(|_| unreadable(entry))
+}
+
+/// Returns the fields that a change had changed, as they were before it. Fails if one of them is no longer as the change
+/// left it.
+fn changed_fields(
+    entry: &AuditEntry,
+    now: &impl Serialize,
+) -> Result<Map<String, Value>, ApiError> {
+    let before: Map<String, Value> = read(entry, entry.before.as_ref())?;
+    let after: Map<String, Value> = read(entry, entry.after.as_ref())?;
+    let now = serde_json::to_value(now).unwrap_or_default();
+    let changed = before.into_iter().filter(|(name, value)| after.get(name) != Some(value));
+    let changed: Map<String, Value> = changed.collect();
+    match changed.keys().all(|name| after.get(name) == now.get(name)) {
+        true => Ok(changed),
+        false => Err(changed_since(entry)),
+    }
+}
+
+/// Returns the change of the directory that sets back what the entry's change had changed.
+fn inverse(app: &ControlPlane, entry: &AuditEntry) -> Result<DirectoryChange, ApiError> {
+    let directory = app.data.identity.directory();
+    let name = entry.subject.clone();
+    match entry.action.as_str() {
+        "group.patch" => {
+            let now: &Group = find(entry, &directory.groups, |group| group.name == name)?;
+            let fields = Value::Object(changed_fields(entry, now)?);
+            let patch: GroupPatch = read(entry, Some(&fields))?;
+            Ok(DirectoryChange::PatchGroup { name, patch })
+        }
+        "tenant.patch" => {
+            let now: &Tenant = find(entry, &directory.tenants, |tenant| tenant.name == name)?;
+            let fields = Value::Object(changed_fields(entry, now)?);
+            let patch: TenantPatch = read(entry, Some(&fields))?;
+            Ok(DirectoryChange::PatchTenant { name, patch })
+        }
+        "key.patch" => {
+            let now: &Key = find(entry, &directory.keys, |key| key.id == name)?;
+            let fields = changed_fields(entry, now)?;
+            let before: Key = read(entry, entry.before.as_ref())?;
+            Ok(DirectoryChange::PatchKey { id: name, patch: key_patch(&fields, before, now) })
+        }
+        _ => {
+            let (before, after): (HostedEntry, HostedEntry) =
+                (read(entry, entry.before.as_ref())?, read(entry, entry.after.as_ref())?);
+            if directory.hosted != after.budgets {
+                return Err(changed_since(entry));
+            }
+            Ok(DirectoryChange::SetHosted { budgets: before.budgets })
+        }
+    }
+}
+
+/// Returns the patch that gives a key the values that these fields have in `before`. Rights are set together, with those
+/// that did not change as they are now.
+fn key_patch(fields: &Map<String, Value>, before: Key, now: &Key) -> KeyPatch {
+    let has = |name: &str| fields.contains_key(name);
+    let others = ["name", "weight", "limits", "expires_at"];
+    let mut rights = serde_json::to_value(&now.rights).unwrap_or_default();
+    if let Value::Object(rights) = &mut rights {
+        let changed = fields.iter().filter(|(name, _)| !others.contains(&name.as_str()));
+        rights.extend(changed.map(|(name, value)| (name.clone(), value.clone())));
+    }
+    let rights = serde_json::from_value(rights).unwrap_or(before.rights);
+    KeyPatch {
+        name: has("name").then_some(before.name),
+        weight: has("weight").then_some(before.weight),
+        limits: has("limits").then_some(before.limits),
+        rights: RightsPatch::from(rights),
+        expires_at: has("expires_at").then_some(before.expires_at),
+    }
+}
+
+fn find<'a, T>(
+    entry: &AuditEntry,
+    list: &'a [T],
+    is_it: impl Fn(&&T) -> bool,
+) -> Result<&'a T, ApiError> {
+    list.iter().find(is_it).ok_or_else(|| changed_since(entry))
+}
+
+/// Undoes a change of a flow's weight, cap or hold.
+async fn undo_flow(
+    app: &ControlPlane,
+    admin: &AdminCaller,
+    entry: &AuditEntry,
+) -> Result<(), ApiError> {
+    let (before, after): (FlowEntry, FlowEntry) =
+        (read(entry, entry.before.as_ref())?, read(entry, entry.after.as_ref())?);
+    let pool = pool_by_name(app, &entry.subject)?;
+    let (by, flow) = (before.by, before.flow.as_str());
+    let now = settings_now(app, &pool, by, flow).await?;
+    let (is_as_left, action) = match entry.action.as_str() {
+        "pool.weight" => (now.weight == after.weight, "pool.weight"),
+        "pool.cap" => (now.cap == after.slots, "pool.cap"),
+        _ => (now.held == after.held, if before.held { "pool.hold" } else { "pool.resume" }),
+    };
+    if !is_as_left {
+        return Err(changed_since(entry));
+    }
+    let states = [entry.after.clone(), entry.before.clone()].map(Option::unwrap_or_default);
+    note_change(app, admin, action, &entry.subject, states).await?;
+    let gate = &pool.gate;
+    let done: Result<(), GateChangeError> = match action {
+        "pool.weight" => match before.weight.and_then(|weight| Weight::new(weight).ok()) {
+            Some(weight) => gate.set_weight(by.into(), flow, weight).await,
+            None => return Err(unreadable(entry)),
+        },
+        "pool.cap" => gate.set_cap(by.into(), flow, before.slots).await,
+        "pool.hold" => gate.hold(by.into(), flow).await,
+        _ => gate.resume(by.into(), flow).await,
+    };
+    done.map_err(|error| refused(&pool, error))
+}
+
+/// Undoes the drain of a worker, or its end.
+async fn undo_drain(
+    app: &ControlPlane,
+    admin: &AdminCaller,
+    entry: &AuditEntry,
+) -> Result<(), ApiError> {
+    let before: DrainEntry = read(entry, entry.before.as_ref())?;
+    match set_drained_again(app, admin, &entry.subject, &before.worker, before.drained).await? {
+        true => Ok(()),
+        // It was so already.
+        false => Err(changed_since(entry)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(before: Value, after: Value) -> AuditEntry {
+        serde_json::from_value(json!({
+            "id": 7, "at": 0, "actor": "admin", "action": "tenant.patch", "subject": "chat", "before": before,
+            "after": after,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_was_changed_is_set_back_and_only_if_it_is_still_so() {
+        let entry = entry(json!({"a": 1, "b": null, "c": 3}), json!({"a": 2, "b": 5, "c": 3}));
+        let now = |a: u64, c: u64| json!({"a": a, "b": 5, "c": c});
+        let fields = changed_fields(&entry, &now(2, 3)).unwrap();
+        assert_eq!(Value::Object(fields.clone()), json!({"a": 1, "b": null}));
+        assert_eq!(changed_fields(&entry, &now(2, 9)).unwrap(), fields, "c is somebody else's");
+        assert_eq!(changed_fields(&entry, &now(9, 3)), Err(changed_since(&entry)));
+    }
+
+    #[test]
+    fn entries_without_the_state_before_cannot_be_undone() {
+        let old = AuditEntry { action: "pool.cap".into(), ..entry(json!({}), json!({})) };
+        assert!(is_undoable(&old));
+        assert!(!is_undoable(&AuditEntry { before: None, ..old.clone() }));
+        let unknown = AuditEntry { action: "pool.weight".into(), ..old.clone() };
+        assert!(!is_undoable(&unknown), "the weight before is not known");
+        assert!(!is_undoable(&AuditEntry { action: "key.revoke".into(), ..old }));
+    }
+}

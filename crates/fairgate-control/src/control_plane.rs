@@ -1,0 +1,114 @@
+//! State that the control plane keeps between requests.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use fairgate_config::{ConfigErrors, ReloadPlan};
+use fairgate_fleet::Fleet;
+use fairgate_store::{InstallationSecret, KeyHash, UnixMicros};
+use tokio::sync::{OnceCell, Semaphore};
+
+use crate::event_hub::EventHub;
+use crate::live::{PoolHistories, PoolSnapshotCache, RecentFlowsCache, sample_until_closing};
+use crate::login_tries::LoginTries;
+use crate::projects_cache::ProjectsCache;
+use crate::revoked_sessions::RevokedSessions;
+use fairgate_proxy::forward::DataPlane;
+
+/// Maximum number of concurrent streams of the live view.
+const WATCHERS_MAX: usize = 64;
+/// Maximum number of concurrent searches for a request by its id. Each search may copy a pool.
+const SEARCHES_MAX: usize = 8;
+
+/// Maximum number of agents that wait for a task at once.
+const CLAIMS_MAX: usize = 4096;
+
+/// Future of a reload. Returns the plan that was applied, or all errors of the configuration; after an error nothing
+/// has changed.
+pub type ReloadFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<ReloadPlan, ConfigErrors>> + Send + 'a>>;
+
+/// Reads the configuration again and applies it. The binary implements this if it was started with a file.
+pub trait ConfigReloader: Send + std::marker::Sync {
+    /// Reads and checks the configuration, then applies it. The audit trail names `actor` as the author.
+    fn reload<'a>(&'a self, actor: &'a str) -> ReloadFuture<'a>;
+}
+
+/// State of the control plane: the admin API, the live view and the metrics.
+pub struct ControlPlane {
+    /// The data plane, which the control plane shows and changes.
+    pub data: Arc<DataPlane>,
+    /// The fleet's projects, tasks and agents, in the store's database.
+    pub fleet: Fleet,
+    /// Hash of the admin token; replaced by a reload.
+    pub admin_token: ArcSwap<KeyHash>,
+    pub(crate) snapshots: PoolSnapshotCache,
+    pub(crate) flows: RecentFlowsCache,
+    pub(crate) histories: Arc<PoolHistories>,
+    pub(crate) watchers: Arc<Semaphore>,
+    pub(crate) searches: Semaphore,
+    /// Permits to read a journal: one look at a time.
+    pub(crate) journal_looks: Arc<Semaphore>,
+    pub(crate) claims: Semaphore,
+    pub(crate) event_hub: Arc<EventHub>,
+    pub(crate) login_tries: LoginTries,
+    pub(crate) revoked_sessions: RevokedSessions,
+    /// Secret that seals the sessions, once it has been read from the store.
+    pub(crate) session_secret: OnceCell<InstallationSecret>,
+    pub(crate) projects: ProjectsCache,
+    reloader: OnceLock<Box<dyn ConfigReloader>>,
+}
+
+impl ControlPlane {
+    /// Creates a control plane without a reloader. Reloads are refused until [`ControlPlane::set_reloader`] sets one.
+    pub fn new(data: Arc<DataPlane>, fleet: Fleet, admin_token: KeyHash) -> Self {
+        Self {
+            data,
+            fleet,
+            admin_token: ArcSwap::from_pointee(admin_token),
+            snapshots: PoolSnapshotCache::default(),
+            flows: RecentFlowsCache::default(),
+            histories: Arc::default(),
+            watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
+            searches: Semaphore::new(SEARCHES_MAX),
+            journal_looks: Arc::new(Semaphore::new(1)),
+            claims: Semaphore::new(CLAIMS_MAX),
+            event_hub: Arc::default(),
+            login_tries: LoginTries::default(),
+            revoked_sessions: RevokedSessions::default(),
+            session_secret: OnceCell::new(),
+            projects: ProjectsCache::default(),
+            reloader: OnceLock::new(),
+        }
+    }
+
+    /// Takes a sample of each pool for its history every five seconds, until the gateway stops serving.
+    pub async fn keep_histories(self: Arc<Self>) {
+        sample_until_closing(self.histories.clone(), self.data.clone()).await;
+    }
+
+    /// Takes a sample of each pool for its history, as if it were this time, and stops the time of the histories there.
+    /// For tests, which have a time of their own.
+    pub async fn sample_pools_at(&self, time: UnixMicros) {
+        self.histories.set_time(time);
+        self.histories.sample(&self.data.pools.all(), &self.data.refusals).await;
+    }
+
+    /// Sets the reloader behind `POST /api/v1/config/reload`. Later calls have no effect.
+    pub fn set_reloader(&self, reloader: impl ConfigReloader + 'static) {
+        let _ = self.reloader.set(Box::new(reloader));
+    }
+
+    pub(crate) fn reloader(&self) -> Option<&dyn ConfigReloader> {
+        self.reloader.get().map(|reloader| &**reloader)
+    }
+}
+
+impl fmt::Debug for ControlPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("reloads", &self.reloader.get().is_some()).finish()
+    }
+}

@@ -1,0 +1,243 @@
+//! The live view. Its field names are those that dashboards of LLM schedulers already use.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use fairgate_api::admin::{FlowCondition, FlowNow, PoolView, ServiceView, TenantView, TiersView};
+use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
+use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
+use fairgate_core::snapshot::Snapshot;
+use fairgate_journal::explain_text::strict_order;
+use fairgate_proxy::pools::PoolHandle;
+use fairgate_runtime::PoolFlows;
+use fairgate_store::{Directory, Tenant};
+
+use super::activity::FlowActivity;
+use super::classes::ClassRows;
+use super::flow_now::FlowNowSource;
+use super::flows::for_each_flow;
+use super::owner_rows::{OwnerRows, most_active};
+use super::policy_description::describe_policy;
+use super::tiers::tiers_view;
+use super::worker::workers;
+
+/// Returns the service of one flow.
+pub(crate) fn service_of(flow: &FlowFairness) -> ServiceView {
+    let mut service = FlowServiceSum::default();
+    service.add(flow);
+    service.view()
+}
+
+/// Returns the view without the token counts, which depend on what is cached; see [`shares_cached_prompts`].
+///
+/// [`shares_cached_prompts`]: fairgate_proxy::pools::PoolSetup::shares_cached_prompts
+pub(crate) fn without_tokens(service: ServiceView) -> ServiceView {
+    ServiceView {
+        got_tokens: None,
+        due_tokens: None,
+        difference_tokens: None,
+        bound_tokens: None,
+        ..service
+    }
+}
+
+/// Returns the view as a tenant may see it, with the number of other classes instead of their names.
+pub(crate) fn without_names(service: ServiceView) -> ServiceView {
+    let strict = service.goes_before.as_ref().map(|names| match names.len() {
+        0 => strict_order(&[]),
+        1 => strict_order(&["one other".into()]),
+        many => strict_order(&[format!("{many} others").into()]),
+    });
+    ServiceView { strict, goes_before: None, ..service }
+}
+
+/// Sum of the service of all flows of one row. Due tokens and bounds are added up. The row is within its bound if each
+/// flow is within the flow's own bound.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlowServiceSum {
+    got: Option<i128>,
+    due: Option<DueService>,
+    outside: bool,
+    cap_use: Option<CapUse>,
+    goes_before: Option<Vec<Arc<str>>>,
+}
+
+impl FlowServiceSum {
+    pub(super) fn add(&mut self, flow: &FlowFairness) {
+        self.got = Some(self.got.unwrap_or(0).saturating_add(flow.got));
+        self.outside |= !flow.is_within_bound();
+        self.due = match (self.due, flow.due) {
+            (Some(a), Some(b)) => Some(DueService {
+                tokens: a.tokens.saturating_add(b.tokens),
+                bound: a.bound.saturating_add(b.bound),
+            }),
+            (a, b) => a.or(b),
+        };
+        self.cap_use = match (self.cap_use, flow.cap_use) {
+            (Some(a), Some(b)) => Some(CapUse {
+                used: a.used.saturating_add(b.used),
+                allowed: a.allowed.saturating_add(b.allowed),
+            }),
+            (a, b) => a.or(b),
+        };
+        if self.goes_before.is_none() {
+            self.goes_before.clone_from(&flow.goes_before);
+        }
+    }
+
+    pub(super) fn view(&self) -> ServiceView {
+        let difference = self.got.zip(self.due).map(|(got, due)| got.saturating_sub(due.tokens));
+        ServiceView {
+            got_tokens: self.got.map(whole),
+            due_tokens: self.due.map(|due| whole(due.tokens)),
+            difference_tokens: difference.map(whole),
+            bound_tokens: self.due.map(|due| i64::try_from(due.bound).unwrap_or(i64::MAX)),
+            within_bound: self.due.map(|_| !self.outside),
+            cap_use: self.cap_use.map(|cap_use| cap_use.thousandths() as f64 / 1000.0),
+            strict: self.goes_before.as_deref().map(strict_order),
+            goes_before: (self.goes_before.as_ref())
+                .map(|names| names.iter().map(|name| name.to_string()).collect()),
+        }
+    }
+}
+
+/// Computes the view of a pool's flows. The directory supplies what the policy does not know: a tenant's group if the
+/// policy does not share by groups, and the weights of groups or tenants if it does not share by them.
+pub(super) fn pool_view(pool: &str, recent: &PoolFlows, directory: &Directory) -> PoolView {
+    let (snapshot, counts) = (&recent.state, &recent.counts);
+    let mut rows = OwnerRows::default();
+    let mut classes = ClassRows::default();
+    let group_of = |tenant: &str| {
+        let found = directory.tenants.iter().find(|known| known.name == tenant);
+        found.map_or_else(|| "-".to_owned(), |known| known.group.clone())
+    };
+    let activity =
+        FlowActivity::of(&snapshot.policy, &snapshot.requests, &counts.fairness, &counts.grants);
+    for_each_flow(snapshot, &counts.fairness, &activity, |flow| match flow.by {
+        Attribute::Group => rows.group(flow.name).add(&flow),
+        Attribute::Tenant => {
+            let group = flow.group.map_or_else(|| group_of(flow.name), str::to_owned);
+            rows.tenant(&group, flow.name).add(&flow);
+        }
+        // Requests without a task key are in the default flow, which is no project.
+        Attribute::Project if flow.name != DEFAULT_FLOW => {
+            rows.project(flow.name).add(&flow);
+        }
+        Attribute::Class => classes.add(&flow),
+        _ => {}
+    });
+    snapshot.requests.iter().for_each(|request| rows.count_in_flight(request));
+    recent.owners.iter().for_each(|(owner, waiting)| rows.count_waiting(owner, *waiting));
+    let (shown, omitted) = most_active(rows.tenants);
+    let nobody = Directory::default();
+    PoolView {
+        pool: pool.to_owned(),
+        algorithm: describe_policy(&snapshot.policy),
+        slots: snapshot.capacity,
+        in_flight: counts.in_flight,
+        waiting: counts.waiting,
+        window_s: 0,
+        granted: 0,
+        refused: 0,
+        wait_p50_ms: None,
+        wait_p95_ms: None,
+        max_in_flight: snapshot.capacity,
+        global_in_flight: counts.in_flight,
+        global_queued: counts.waiting,
+        classes: classes.views(counts.now),
+        groups: (rows.groups.into_iter()).map(|(name, row)| row.group(name, directory)).collect(),
+        tenants_omitted: omitted.len() as u64,
+        omitted: omitted.into_iter().map(|(_, tenant)| tenant).collect(),
+        tenants: shown.into_iter().map(|(key, row)| row.tenant(key, directory)).collect(),
+        projects: (most_active(rows.projects).0.into_iter())
+            .map(|(name, row)| row.group(name, &nobody))
+            .collect(),
+        tiers: TiersView::default(),
+        workers: Vec::new(),
+    }
+}
+
+/// Returns the view without its rows.
+pub(crate) fn without_rows(view: &PoolView) -> PoolView {
+    PoolView {
+        pool: view.pool.clone(),
+        algorithm: view.algorithm.clone(),
+        classes: Vec::new(),
+        groups: Vec::new(),
+        tenants: Vec::new(),
+        omitted: Vec::new(),
+        projects: Vec::new(),
+        tiers: view.tiers.clone(),
+        workers: Vec::new(),
+        ..*view
+    }
+}
+
+/// Adds what the history and the directory know: the parts of the last minute, and the states of the flows.
+pub(crate) fn with_window(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+    let window = &source.window;
+    (view.window_s, view.granted) = (window.seconds, window.granted);
+    view.refused = window.refused;
+    (view.wait_p50_ms, view.wait_p95_ms) = window.waits_ms();
+    for (by, rows) in
+        [(Attribute::Group, &mut view.groups), (Attribute::Project, &mut view.projects)]
+    {
+        rows.iter_mut().for_each(|row| source.complete(by, &row.name, row.in_flight, &mut row.now));
+    }
+    for row in &mut view.tenants {
+        source.complete(Attribute::Tenant, &row.tenant, row.in_flight, &mut row.now);
+    }
+    for row in &mut view.classes {
+        source.complete(Attribute::Class, &row.name, row.in_flight, &mut row.now);
+    }
+    view
+}
+
+/// Adds the tenants of the directory of which the pool has seen nothing.
+pub(crate) fn with_never_seen(mut view: PoolView, directory: &Directory) -> PoolView {
+    let shown = view.tenants.iter().map(|row| &*row.tenant);
+    let seen: HashSet<&str> = shown.chain(view.omitted.iter().map(String::as_str)).collect();
+    let never = |tenant: &&Tenant| !seen.contains(&*tenant.name);
+    let unseen: Vec<TenantView> = (directory.tenants.iter().filter(never))
+        .map(|tenant| TenantView {
+            tenant: tenant.name.clone(),
+            group: tenant.group.clone(),
+            tenant_id: tenant.name.clone(),
+            fairshare_group: tenant.group.clone(),
+            weight: tenant.weight,
+            now: FlowNow {
+                state: match tenant.disabled {
+                    true => FlowCondition::Disabled,
+                    false => FlowCondition::NeverSeen,
+                },
+                window_s: view.window_s,
+                ..FlowNow::default()
+            },
+            ..TenantView::default()
+        })
+        .collect();
+    view.tenants.extend(unseen);
+    view
+}
+
+/// Adds the data that the scheduler does not have: the use of tokens and money by tier, and the state of the
+/// workers.
+pub(crate) fn with_tiers(mut view: PoolView, pool: &PoolHandle, snapshot: &Snapshot) -> PoolView {
+    let tenants = view.tenants.iter().map(|tenant| &*tenant.tenant);
+    let spent = pool.spending.of(tenants);
+    for (tenant, spent) in view.tenants.iter_mut().zip(spent) {
+        tenant.tiers = tiers_view(spent);
+    }
+    view.tiers = tiers_view(pool.spending.all());
+    view.workers = workers(snapshot, pool);
+    view
+}
+
+/// Rounds a share to the millionth.
+pub(super) fn shown_part(part: f64) -> f64 {
+    (part * 1e6).round() / 1e6
+}
+
+pub(super) fn whole(tokens: i128) -> i64 {
+    i64::try_from(tokens).unwrap_or(if tokens < 0 { i64::MIN } else { i64::MAX })
+}

@@ -1,0 +1,193 @@
+/** Changes of a flow: its weight, its cap, and whether it is held. */
+import { html } from '../vendor/lit-html/lit-html.js';
+import { at, read } from '../core/api.js';
+import { count, isNumber, percent, several } from '../core/format.js';
+import { name } from '../components/name.js';
+import { openDialog, wholeNumber } from '../components/dialog.js';
+import { make } from './change.js';
+
+/** @typedef {import('../core/types.js').FlowRow} FlowRow */
+
+/**
+ * @typedef {object} FlowChange
+ * @property {string} pool
+ * @property {'tenant' | 'group' | 'class' | 'project'} by
+ * @property {string} flow
+ * @property {FlowRow} row
+ * @property {FlowRow[]} siblings all rows of the same kind, of which those in the same group share with it
+ * @property {string[]} [pools] names of all pools, for sentences
+ */
+
+/** Where the weight of a flow is kept: of a tenant or group in the directory, of a project in the fleet. */
+const HOMES = {
+  tenant: (/** @type {string} */ flow) => at`/tenants/${flow}`,
+  group: (/** @type {string} */ flow) => at`/groups/${flow}`,
+  project: (/** @type {string} */ flow) => at`/projects/${flow}`,
+};
+
+/**
+ * Returns the part that a flow would be due with another weight, of those that want something now: its parent's part,
+ * times its weight, divided by the sum of the weights beside it. Null if that cannot be said.
+ * @param {FlowRow} row
+ * @param {FlowRow[]} siblings
+ * @param {number} weight
+ */
+export function dueWithWeight(row, siblings, weight) {
+  const now = row.weight_share ?? row.due_share;
+  if (!isNumber(now) || !row.weight) return null;
+  const beside = siblings.filter((each) => each !== row && each.group === row.group && wantsSomething(each));
+  const others = beside.reduce((sum, each) => sum + (each.weight ?? 0), 0);
+  const parent = (now * (others + row.weight)) / row.weight;
+  return Math.min(1, (parent * weight) / (others + weight));
+}
+
+/** @param {FlowRow} row */
+function wantsSomething(row) {
+  return row.waiting + row.in_flight > 0;
+}
+
+/** @param {FlowChange} flow */
+export function openWeight({ pool, by, flow, row, siblings }) {
+  const now = row.weight ?? null;
+  openDialog({
+    title: html`Weight of ${name(flow)}`,
+    fields: [
+      { name: 'weight', label: 'Weight', type: 'number', min: 1, max: 1_000_000, isRequired: true, value: now ? String(now) : '', help: `Now ${count(now)}. A flow with twice the weight is due twice as much.` },
+    ],
+    consequences: (values) => {
+      const weight = wholeNumber(values.weight);
+      if (!weight) return [];
+      const due = dueWithWeight(row, siblings, weight);
+      const share = due === null ? 'Due changes at once' : `Due ${percent(row.weight_share ?? row.due_share)} → ${percent(due)} of the pool, of those that want something now`;
+      return [`${share}; nothing in flight is cut off.`, wherePartOf(by, pool)];
+    },
+    submit: 'Set the weight',
+    run: async (values) => {
+      const weight = /** @type {number} */ (wholeNumber(values.weight));
+      await setWeight(pool, by, flow, weight, now);
+      return null;
+    },
+  });
+}
+
+/**
+ * @param {string} by
+ * @param {string} pool
+ */
+function wherePartOf(by, pool) {
+  return by === 'class' ? `This pool alone: ${pool}, until a reload changes its policy.` : `Counts in every pool that shares by ${by}.`;
+}
+
+/**
+ * @param {string} pool
+ * @param {FlowChange['by']} by
+ * @param {string} flow
+ * @param {number} weight
+ * @param {number | null} before
+ */
+async function setWeight(pool, by, flow, weight, before) {
+  const label = `Weight ${count(before)} → ${count(weight)}`;
+  if (by === 'class') {
+    const path = at`/pools/${pool}/weight`;
+    const undo = before === null ? null : { path, body: { by, flow, weight: before } };
+    await make('POST', path, { by, flow, weight }, undo && {
+      label, action: 'pool.weight', subject: flow,
+      check: { path: at`/fairshare/live`, steps: ['pools', { pool }, 'classes', { name: flow }, 'weight'], expected: weight },
+      send: { method: 'POST', path: undo.path, body: undo.body },
+    });
+    return;
+  }
+  const home = HOMES[by](flow);
+  await make('PATCH', home, { weight }, before === null ? null : {
+    label, action: `${by}.patch`, subject: flow,
+    check: { path: home, steps: ['weight'], expected: weight },
+    send: { method: 'PATCH', path: home, body: { weight: before } },
+  });
+}
+
+/** @param {FlowChange} flow */
+export function openCap({ pool, by, flow, row }) {
+  const now = row.cap ?? null;
+  openDialog({
+    title: html`Cap of ${name(flow)}`,
+    fields: [
+      { name: 'cap', label: 'In flight at most', type: 'number', unit: 'requests', min: by === 'tenant' ? 1 : 0, max: 1_000_000, value: now === null ? '' : String(now), help: `Now ${now === null ? 'no cap' : count(now)}, ${count(row.in_flight)} in flight. Empty: no cap.` },
+    ],
+    consequences: (values) => {
+      const cap = wholeNumber(values.cap);
+      const over = cap === null ? 0 : Math.max(0, row.in_flight - cap);
+      const ends = over > 0 ? `${several(over, 'request')} of it ${over === 1 ? 'ends by itself' : 'end by themselves'}; nothing is cut off.` : 'Nothing in flight is cut off.';
+      const rest = row.waiting > 0 && cap !== null ? 'What is above the cap waits in its own queue; what it leaves goes to the others.' : '';
+      const where = by === 'tenant' ? 'Counts in each pool whose policy shares by tenants.' : `This pool alone: ${pool}, until a reload changes its policy.`;
+      return [ends, rest, where];
+    },
+    submit: 'Set the cap',
+    run: async (values) => {
+      await setCap(pool, by, flow, wholeNumber(values.cap), now);
+      return null;
+    },
+  });
+}
+
+/**
+ * @param {string} pool
+ * @param {FlowChange['by']} by
+ * @param {string} flow
+ * @param {number | null} cap
+ * @param {number | null} before
+ */
+async function setCap(pool, by, flow, cap, before) {
+  const label = cap === null ? 'Cap removed' : `Capped at ${count(cap)}`;
+  if (by === 'tenant') {
+    const path = at`/tenants/${flow}`;
+    // The limits of a tenant are set as a whole, so the others are read first and sent back as they were.
+    const { limits } = await read(path);
+    const changed = { ...limits, in_flight: cap };
+    await make('PATCH', path, { limits: changed }, {
+      label, action: 'tenant.patch', subject: flow,
+      check: { path, steps: ['limits'], expected: changed },
+      send: { method: 'PATCH', path, body: { limits } },
+    });
+    return;
+  }
+  const path = at`/pools/${pool}/cap`;
+  await make('POST', path, { by, flow, slots: cap }, {
+    label, action: 'pool.cap', subject: flow,
+    check: { path: at`/fairshare/live`, steps: ['pools', { pool }, listOf(by), { name: flow }, 'cap'], expected: cap },
+    send: { method: 'POST', path, body: { by, flow, slots: before } },
+  });
+}
+
+/** @param {FlowChange['by']} by */
+function listOf(by) {
+  return { tenant: 'tenants', group: 'groups', class: 'classes', project: 'projects' }[by];
+}
+
+/** @param {FlowChange} flow */
+export function openHold({ pool, by, flow, row }) {
+  const isHeld = row.state === 'held';
+  openDialog({
+    title: html`${isHeld ? 'Resume' : 'Hold'} ${name(flow)} in ${name(pool)}`,
+    consequences: () =>
+      isHeld
+        ? ['It gets slots again, as its weight says.', `${several(row.waiting, 'request')} of it ${row.waiting === 1 ? 'waits' : 'wait'} now.`]
+        : [
+            'It gets no slot until it is resumed; new requests wait, and leave when their time in the queue is over.',
+            `${several(row.in_flight, 'request')} in flight ${row.in_flight === 1 ? 'goes' : 'go'} on; nothing is cut off.`,
+            `This pool alone: ${pool}.`,
+          ],
+    submit: isHeld ? 'Resume it' : 'Hold it',
+    run: async () => {
+      const [to, back] = isHeld ? ['resume', 'hold'] : ['hold', 'resume'];
+      const body = { by, flow };
+      await make('POST', `${at`/pools/${pool}`}/${to}`, body, {
+        label: isHeld ? `Resumed in ${pool}` : `Held in ${pool}`,
+        action: `pool.${to}`,
+        subject: flow,
+        check: { path: at`/pools/${pool}`, steps: ['held', { by, flow }], expected: isHeld ? null : body },
+        send: { method: 'POST', path: `${at`/pools/${pool}`}/${back}`, body },
+      });
+      return null;
+    },
+  });
+}

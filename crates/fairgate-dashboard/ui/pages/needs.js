@@ -1,0 +1,151 @@
+/** What needs somebody, worst first. Pure: from what the API says to a list, so it is tested without a browser. */
+import { html } from '../vendor/lit-html/lit-html.js';
+import { count, durationOfMs, percent, several } from '../core/format.js';
+import { usedPart } from '../core/budget.js';
+import { href } from '../core/router.js';
+import { name } from '../components/name.js';
+import { when } from '../components/number.js';
+
+/** Part of a queue, and of a budget, from which it is called nearly full. */
+const NEARLY = 0.9;
+
+/**
+ * @typedef {object} Need
+ * @property {number} rank order: the smallest is worst
+ * @property {string} kind stable word, for tests
+ * @property {'bad' | 'warn'} tone
+ * @property {unknown} subject
+ * @property {unknown} text
+ * @property {string} address
+ * @property {string} where
+ *
+ * @typedef {object} NeedSources
+ * @property {import('../core/types.js').LivePool[]} pools
+ * @property {any} health answer of /readyz
+ * @property {any} fleet answer of /fleet
+ * @property {any[]} settings items of /pools
+ * @property {any[]} budgets budgets of all hosted use
+ */
+
+/**
+ * Returns the rows of a pool that are outside a bound that is promised. A flow of a policy without such a promise may
+ * be far from its share, and nothing is wrong.
+ * @param {import('../core/types.js').LivePool} pool
+ */
+export function outsideRows(pool) {
+  return [...pool.groups, ...pool.tenants, ...pool.classes, ...pool.projects].filter(isOutside);
+}
+
+/** @param {import('../core/types.js').FlowRow} row */
+export function isOutside(row) {
+  return row.promised === true && row.within_bound === false;
+}
+
+/**
+ * @param {NeedSources} sources
+ * @returns {Need[]}
+ */
+export function needs({ pools, health, fleet, settings, budgets }) {
+  /** @type {Need[]} */
+  const list = [];
+  for (const reason of [...(health?.reasons ?? []), ...(health?.degraded ?? [])]) {
+    list.push({ rank: 0, kind: 'health', tone: 'bad', subject: 'gateway', text: reason, address: href(['configuration']), where: 'Configuration' });
+  }
+  for (const pool of pools) list.push(...needsOfPool(pool));
+  for (const pool of settings) list.push(...needsOfSettings(pool));
+  list.push(...needsOfBudgets(budgets));
+  for (const id of tasksForPeople(fleet)) list.push(needOfTask(id));
+  return list.sort((a, b) => a.rank - b.rank);
+}
+
+/**
+ * Returns the ids of the tasks that wait for a person.
+ * @param {any} fleet
+ * @returns {Set<string>}
+ */
+export function tasksForPeople(fleet) {
+  const waiting = (fleet?.waiting ?? []).map((/** @type {any} */ why) => ({ id: why.task, state: why.state }));
+  const all = [...(fleet?.running ?? []), ...waiting];
+  return new Set(all.filter((task) => task.state === 'WAITING_INPUT').map((task) => task.id));
+}
+
+/**
+ * @param {import('../core/types.js').LivePool} pool
+ * @returns {Need[]}
+ */
+function needsOfPool(pool) {
+  /** @type {Need[]} */
+  const list = [];
+  const up = pool.workers.filter((worker) => worker.state === 'up');
+  if (pool.workers.length > 0 && up.length === 0) {
+    list.push({ rank: 1, kind: 'no_worker', tone: 'bad', subject: name(pool.pool), text: 'no worker takes requests', address: href(['workers'], { pool: pool.pool }), where: 'Workers' });
+  }
+  for (const worker of pool.workers) {
+    const need = needOfWorker(pool.pool, worker);
+    if (need) list.push(need);
+  }
+  for (const row of outsideRows(pool)) {
+    const flow = row.tenant ?? row.name ?? '';
+    list.push({ rank: 3, kind: 'outside_bound', tone: 'bad', subject: html`${name(pool.pool)} / ${name(flow)}`, text: `outside its promised bound by ${count(Math.abs(row.difference_tokens ?? 0) - (row.bound_tokens ?? 0))} tokens: a fault of the gateway, not of the tenant`, address: href(['pools', pool.pool], { flow }), where: 'Pool' });
+  }
+  return list;
+}
+
+/**
+ * @param {string} pool
+ * @param {import('../core/types.js').WorkerRow} worker
+ * @returns {Need | null}
+ */
+function needOfWorker(pool, worker) {
+  const base = { subject: html`${name(pool)} / ${name(worker.name)}`, address: href(['workers'], { pool }), where: 'Workers' };
+  const reason = worker.reason ? `: ${worker.reason}` : '';
+  switch (worker.state) {
+    case 'out':
+      return { ...base, rank: 2, kind: 'account_out', tone: 'bad', text: `its account cannot be used${worker.quota?.out ? `: ${worker.quota.out}` : reason}` };
+    case 'broken':
+    case 'unhealthy':
+      return { ...base, rank: 4, kind: 'worker_down', tone: 'bad', text: `${worker.state}${reason}` };
+    case 'paused':
+      return { ...base, rank: 5, kind: 'worker_paused', tone: 'warn', text: `paused${worker.quota?.paused_ms ? ` ${durationOfMs(worker.quota.paused_ms)} more` : ''}${reason}` };
+    default:
+      return null;
+  }
+}
+
+/**
+ * @param {any} pool
+ * @returns {Need[]}
+ */
+function needsOfSettings(pool) {
+  /** @type {Need[]} */
+  const list = [];
+  if (pool.queued_max > 0 && pool.queued >= NEARLY * pool.queued_max) {
+    list.push({ rank: 4, kind: 'queue_full', tone: 'warn', subject: name(pool.name), text: `its queue holds ${count(pool.queued)} of ${several(pool.queued_max, 'request')}; further ones are refused when it is full`, address: href(['pools', pool.name]), where: 'Pool' });
+  }
+  if (pool.journal?.error) {
+    list.push({ rank: 4, kind: 'journal', tone: 'bad', subject: name(pool.name), text: `the journal stopped: ${pool.journal.error}`, address: href(['configuration']), where: 'Configuration' });
+  }
+  return list;
+}
+
+/**
+ * @param {any[]} budgets
+ * @returns {Need[]}
+ */
+function needsOfBudgets(budgets) {
+  return budgets.flatMap((budget) => {
+    const used = usedPart(budget);
+    if (used === null || used < NEARLY) return [];
+    /** @type {'bad' | 'warn'} */
+    const tone = used >= 1 ? 'bad' : 'warn';
+    return [{ rank: 4, kind: 'budget', tone, subject: 'hosted budget', text: html`${percent(used)} of this ${budget.period} is used; it begins anew ${when(budget.resets_at)}`, address: href(['usage']), where: 'Usage' }];
+  });
+}
+
+/**
+ * @param {string} id
+ * @returns {Need}
+ */
+function needOfTask(id) {
+  return { rank: 6, kind: 'task', tone: 'warn', subject: name(id), text: 'waits for an answer from a person', address: href(['fleet', 'tasks', id]), where: 'Fleet' };
+}

@@ -1,0 +1,62 @@
+//! The reload of a gateway, in order.
+
+use std::sync::Arc;
+
+use fairgate_config::{Config, ConfigErrors, ConfigReload, ReloadPlan};
+use fairgate_control::webhooks;
+use fairgate_proxy::pools::PoolsError;
+use fairgate_proxy::tls::{self, TlsError};
+use fairgate_store::{KeyHash, StoreError};
+
+use crate::gateway::{Boxed, Gateway, keep_prices};
+
+/// Reason why a new configuration was not put in force. After such an error nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayReloadError {
+    /// The configuration changes fields that are fixed while the gateway runs.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// The certificate or its key cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] TlsError),
+    /// A pool or an upstream could not be prepared.
+    #[error(transparent)]
+    Pools(#[from] PoolsError),
+    /// The prices could not be stored in the database, where each row that names a price needs them.
+    #[error("the prices cannot be kept: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl Gateway {
+    /// Puts another configuration in force. Everything that can fail is tried before anything is changed, so that a bad
+    /// configuration changes nothing. Returns the changes.
+    pub fn reload(&self, next: Config) -> Boxed<'_, Result<ReloadPlan, GatewayReloadError>> {
+        Box::pin(self.reload_unboxed(next))
+    }
+
+    async fn reload_unboxed(&self, next: Config) -> Result<ReloadPlan, GatewayReloadError> {
+        let _one = self.reloading.lock().await;
+        let plan = ConfigReload::plan(&self.data.config.load(), &next)?;
+        let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
+        let prepared = self.data.pools.prepare(&next).await?;
+        if self.data.config.load().prices != next.prices {
+            keep_prices(&self.data.store, &next.prices).await?;
+        }
+        // From here on nothing can fail.
+        self.data.pools.switch(prepared, next.drain_grace).await;
+        self.server.tls.store(tls);
+        if let Some(token) = &next.admin.token {
+            self.control.admin_token.store(Arc::new(KeyHash::of(token.expose().as_bytes())));
+        }
+        self.control.fleet.set_webhooks(webhooks::subscriptions(&next.fleet.webhooks));
+        self.data.config.store(Arc::new(next));
+        // A new policy does not have the directory's weights and caps yet.
+        if let Err(error) = self.data.directory_sync.refresh().await {
+            tracing::warn!(%error, "the directory could not be read; weights and caps follow soon");
+        }
+        for change in &plan.changes {
+            tracing::info!(%change, "reloaded");
+        }
+        Ok(plan)
+    }
+}

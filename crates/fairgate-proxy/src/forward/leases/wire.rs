@@ -1,0 +1,457 @@
+//! The JSON bodies of the lease API.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairgate_api::WeightNumber;
+use fairgate_dialect::TokenUsage;
+use fairgate_store::{DEADLINE_MS_MAX, UsageSource};
+use http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::super::bill::StatedUsage;
+use super::super::provider::LeaseProviderResponse;
+use super::super::request_guard::RequestCharge;
+use super::lease::{LeaseHandle, LeaseReport, LeaseResult, LeaseStatus};
+use crate::refusal::{self, Refusal};
+
+/// The highest token count that a client may state. No call uses more, so a higher number is a mistake.
+const TOKENS_MAX: u64 = 1_000_000_000;
+/// Longest name in a lease, such as that of its agent or class, in bytes. `MODEL_BYTES_MAX` is the longest name of a
+/// model.
+const NAME_BYTES_MAX: usize = 128;
+const MODEL_BYTES_MAX: usize = 256;
+
+/// Body of a request that submits a lease.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = LeaseSubmission)]
+pub(super) struct LeaseSubmissionBody {
+    /// Name of the pool. May be left out if only one pool leases its slots.
+    #[schema(value_type = Option<String>)]
+    pub(super) pool: Option<Box<str>>,
+    /// The client's own id for the lease. A repeated submission with the same id returns the same lease.
+    #[schema(value_type = Option<String>)]
+    pub(super) id: Option<Box<str>>,
+    /// Name of the client program, with which it can ask for the changes of all its leases at once.
+    #[schema(value_type = Option<String>)]
+    pub(super) client: Option<Box<str>>,
+    /// The agent that makes the call, if the pool's policy shares by agent.
+    #[schema(value_type = Option<String>)]
+    pub(super) agent: Option<Box<str>>,
+    /// The session of the call, if the pool's policy shares by session.
+    #[schema(value_type = Option<String>)]
+    pub(super) session: Option<Box<str>>,
+    /// Class of the call, if the key may choose one.
+    #[schema(value_type = Option<String>)]
+    pub(super) class: Option<Box<str>>,
+    /// Priority of the call; a higher number goes first within its flow. 0 if absent.
+    pub(super) priority: i64,
+    /// Weight of the call in the queue depth of a `load` node: 0.001 to 1 000 000, with at most three decimals. At most
+    /// the weight of its model or the key's `weight_max`. If absent, the weight of its model, or 1 if it names none.
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000, multiple_of = 0.001)]
+    pub(super) weight: Option<WeightNumber>,
+    /// Model of the call, for the ledger and the prices. It must be in the key's list of models, if the key has one.
+    pub(super) model: Option<String>,
+    /// Expected charge, in weighted tokens.
+    pub(super) cost: Option<u64>,
+    /// Input tokens that the call is expected to use.
+    pub(super) input_tokens: Option<u64>,
+    /// Output tokens that the call is expected to use.
+    pub(super) output_tokens: Option<u64>,
+    /// The longest wait for the slot, from the submission, in milliseconds: 1 to 86400000. After that the lease is
+    /// refused with 504 `deadline_passed`. If absent, the deadline of its key or class applies. The wait is never
+    /// longer than the pool's `queue_timeout`.
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub(super) deadline_ms: Option<u64>,
+    /// Time to wait for the grant before this request is answered, in milliseconds; at most half of the lease's TTL.
+    pub(super) wait_ms: u64,
+}
+
+impl LeaseSubmissionBody {
+    pub(super) fn read(bytes: &Bytes) -> Result<Self, Refusal> {
+        let read: Self = parsed(bytes)?;
+        let names = [
+            ("pool", &read.pool),
+            ("id", &read.id),
+            ("agent", &read.agent),
+            ("session", &read.session),
+            ("class", &read.class),
+        ];
+        for (field, text) in names {
+            text.as_deref().map_or(Ok(()), |text| name(field, text, NAME_BYTES_MAX))?;
+        }
+        read.model.as_deref().map_or(Ok(()), |text| name("model", text, MODEL_BYTES_MAX))?;
+        read.client.as_deref().map_or(Ok(()), client)?;
+        tokens("cost", read.cost)?;
+        tokens("input_tokens", read.input_tokens)?;
+        tokens("output_tokens", read.output_tokens)?;
+        if read.deadline_ms.is_some_and(|millis| !(1..=DEADLINE_MS_MAX).contains(&millis)) {
+            let problem = format!("must be 1 to {DEADLINE_MS_MAX} milliseconds");
+            return Err(refusal::bad_lease("deadline_ms", &problem));
+        }
+        Ok(read)
+    }
+}
+
+/// The result of a call. If the client states no tokens, the estimate is charged.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = LeaseSettlement)]
+pub(super) struct LeaseSettlementBody {
+    /// Charge in weighted tokens; computed with the pool's weights if absent. If the price of the time in the slot is
+    /// higher, that price is charged instead.
+    tokens: Option<u64>,
+    /// Input tokens that the call used.
+    input_tokens: Option<u64>,
+    /// Input tokens that the provider read from its cache; included in `input_tokens`.
+    cached_tokens: Option<u64>,
+    /// Output tokens that the call used.
+    output_tokens: Option<u64>,
+    outcome: LeaseOutcome,
+    /// HTTP status of the provider's response, if the client has it.
+    status: Option<u16>,
+    /// Body of the provider's response, if it was an error.
+    body: String,
+    /// Headers of the provider's response; those about rate limits are read.
+    headers: BTreeMap<String, String>,
+}
+
+/// The outcome of a call. With either outcome at least the price of the time in the slot is charged.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = LeaseOutcome)]
+pub(super) enum LeaseOutcome {
+    #[default]
+    Completed,
+    Failed,
+}
+
+/// A provider's response that refuses a call because of a limit.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = LeaseLimited)]
+pub(super) struct LeaseLimitedBody {
+    /// HTTP status of the provider's response.
+    status: u16,
+    /// Headers of the provider's response; those about rate limits are read.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    body: String,
+}
+
+/// A lease, as its client sees it.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = Lease)]
+pub(super) struct LeaseBody {
+    /// The gateway's id of the lease.
+    id: String,
+    /// The client's own id of the lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_id: Option<String>,
+    pool: String,
+    /// Time that the lease lives without a renewal, in milliseconds.
+    ttl_ms: u64,
+    state: LeaseState,
+    /// Weight of the lease in the queue depth of a `load` node. Null if the pool's policy has no such node, so that
+    /// weights have no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    weight: Option<Option<WeightNumber>>,
+    /// Expected wait in milliseconds: requests waiting in the lease's flow ÷ the flow's grants per second in the last
+    /// minute. Present for a queued lease. Null if the gateway has not computed it for this response, or if nothing was
+    /// granted in the last minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_wait_ms: Option<Option<u64>>,
+    /// Number of this grant of the lease: 1 for the first, and one more after each refusal by the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    /// Time in the queue, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_ms: Option<u64>,
+    /// Weighted tokens that the lease's tenant was charged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charged: Option<u64>,
+    /// Tokens that the call took from token budgets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider_tokens: Option<u64>,
+    /// Price of the call, in millionths of the installation's currency.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    money_micro_units: Option<u64>,
+    /// Refusal of the lease; present only in the list of a client program's changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<LeaseRefusal>,
+}
+
+/// The state of a lease. `lost` and `refused` occur only in the list of changes, because a request for one lost or
+/// refused lease gets an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LeaseState {
+    #[default]
+    Queued,
+    Granted,
+    Settled,
+    Cancelled,
+    Lost,
+    Refused,
+}
+
+/// The refusal of a lease.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LeaseRefusal {
+    /// HTTP status of the refusal.
+    status: u16,
+    /// Stable code of the refusal.
+    code: &'static str,
+    message: String,
+    /// Milliseconds after which to try again, if known.
+    retry_after_ms: Option<u64>,
+}
+
+/// An error in OpenAI's format.
+#[derive(ToSchema)]
+#[schema(as = DialectError)]
+#[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
+pub(super) struct DialectErrorBody {
+    error: DialectErrorFields,
+}
+
+/// The fields of an error in OpenAI's format.
+#[derive(ToSchema)]
+#[schema(as = DialectErrorFields)]
+#[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
+struct DialectErrorFields {
+    message: String,
+    r#type: String,
+    /// Name of the wrong field; null if the error is not about one field.
+    param: Option<String>,
+    /// Stable code of the error.
+    code: String,
+}
+
+/// The leases of a client program that have changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LeaseChangesBody {
+    pub(super) leases: Vec<LeaseBody>,
+    /// Number of the last change in this list, which the client sends as `after` in its next request.
+    pub(super) latest: u64,
+}
+
+/// Parses the report of a call's end. An empty body means a completed call without token counts.
+pub(super) fn report(bytes: &Bytes) -> Result<LeaseReport, Refusal> {
+    let read: LeaseSettlementBody =
+        if bytes.is_empty() { LeaseSettlementBody::default() } else { parsed(bytes)? };
+    let LeaseSettlementBody { tokens: charged, input_tokens, cached_tokens, output_tokens, .. } =
+        read;
+    for (field, number) in [
+        ("tokens", charged),
+        ("input_tokens", input_tokens),
+        ("cached_tokens", cached_tokens),
+        ("output_tokens", output_tokens),
+    ] {
+        tokens(field, number)?;
+    }
+    let (input, cached) = (input_tokens.unwrap_or(0), cached_tokens.unwrap_or(0));
+    if cached > input {
+        return Err(refusal::bad_lease("cached_tokens", "cannot be more than input_tokens"));
+    }
+    let is_counted = input_tokens.is_some() || output_tokens.is_some();
+    let stated = (charged.is_some() || is_counted).then(|| {
+        // Of a total it is not known which tokens were input; all count as output.
+        let output = output_tokens.or(charged.filter(|_| !is_counted)).unwrap_or(0);
+        let usage = TokenUsage { input, cached, output };
+        StatedUsage { usage, charged, source: UsageSource::Reported }
+    });
+    let status = status(read.status.unwrap_or(200))?;
+    let has_answered = read.status.is_some() || !read.headers.is_empty();
+    let heard =
+        has_answered.then(|| Box::new(provider_response(status, &read.headers, &read.body)));
+    Ok(LeaseReport {
+        stated,
+        succeeded: matches!(read.outcome, LeaseOutcome::Completed),
+        provider_response: heard,
+    })
+}
+
+/// Parses the report of a provider's refusal. Fails if the response is not about a limit.
+pub(super) fn limited(bytes: &Bytes) -> Result<Box<LeaseProviderResponse>, Refusal> {
+    let LeaseLimitedBody { status, headers, body } = parsed(bytes)?;
+    let status = self::status(status)?;
+    let heard = provider_response(status, &headers, &body);
+    match heard.refusal {
+        fairgate_dialect::limits::ProviderRefusal::Other => Err(refusal::not_a_limit()),
+        _ => Ok(Box::new(heard)),
+    }
+}
+
+fn status(number: u16) -> Result<StatusCode, Refusal> {
+    let bad = |_| refusal::bad_lease("status", "must be an HTTP status such as 429");
+    StatusCode::from_u16(number).map_err(bad)
+}
+
+fn provider_response(
+    status: StatusCode,
+    headers: &BTreeMap<String, String>,
+    body: &str,
+) -> LeaseProviderResponse {
+    let names: Vec<String> = headers.keys().map(|name| name.to_ascii_lowercase()).collect();
+    let pairs = names.iter().map(String::as_str).zip(headers.values().map(String::as_bytes));
+    LeaseProviderResponse::read(status, pairs, body.as_bytes())
+}
+
+fn parsed<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Refusal> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut json);
+    let read = read.map_err(|error| refusal::unread_lease(&error.to_string()))?;
+    json.end().map_err(|error| refusal::unread_lease(&error.to_string()))?;
+    Ok(read)
+}
+
+fn tokens(field: &'static str, number: Option<u64>) -> Result<(), Refusal> {
+    match number {
+        Some(number) if number > TOKENS_MAX => {
+            Err(refusal::bad_lease(field, "must be at most 1000000000 tokens"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn name(field: &'static str, text: &str, bytes_max: usize) -> Result<(), Refusal> {
+    let fits = !text.is_empty() && text.len() <= bytes_max && !text.chars().any(char::is_control);
+    match fits {
+        true => Ok(()),
+        false if bytes_max == NAME_BYTES_MAX => {
+            Err(refusal::bad_lease(field, "must be 1 to 128 bytes without control characters"))
+        }
+        false => {
+            Err(refusal::bad_lease(field, "must be 1 to 256 bytes without control characters"))
+        }
+    }
+}
+
+/// Checks the name of a client program, which is also used in a query.
+pub(super) fn client(text: &str) -> Result<(), Refusal> {
+    let words = "must be 1 to 64 letters, digits, -, _ and ., and start with a letter or digit";
+    fairgate_config::check_name(text).map_err(|_| refusal::bad_lease("client", words))
+}
+
+/// Returns the JSON body of a lease. `expected_wait_ms` is shown only while the lease is queued.
+pub(super) fn lease_body(
+    lease: &LeaseHandle,
+    state: &LeaseStatus,
+    expected_wait_ms: Option<u64>,
+) -> LeaseBody {
+    let mut shown = LeaseBody {
+        id: lease.id.to_string(),
+        own_id: lease.own_id.as_deref().map(str::to_owned),
+        pool: lease.pool.to_string(),
+        ttl_ms: millis(lease.ttl),
+        weight: lease.weight().map(|weight| {
+            weight.and_then(|weight| WeightNumber::from_thousandths(weight.thousandths().into()))
+        }),
+        ..LeaseBody::default()
+    };
+    match state {
+        LeaseStatus::Opening | LeaseStatus::Queued => {
+            shown.expected_wait_ms = Some(expected_wait_ms)
+        }
+        LeaseStatus::Granted { attempt, waited } => {
+            shown.attempt = Some(*attempt);
+            shown.waited_ms = Some(millis(*waited));
+            shown.state = LeaseState::Granted;
+        }
+        LeaseStatus::Over(over) => match &**over {
+            LeaseResult::Settled(charge) => shown.charged(LeaseState::Settled, charge),
+            LeaseResult::Cancelled(charge) => shown.charged(LeaseState::Cancelled, charge),
+            LeaseResult::Lost(charge) => shown.charged(LeaseState::Lost, charge),
+            LeaseResult::Refused(refusal) => {
+                shown.error = Some(LeaseRefusal {
+                    status: refusal.problem.status.as_u16(),
+                    code: refusal.code.as_str(),
+                    message: refusal.problem.message.to_string(),
+                    retry_after_ms: refusal.retry_after.map(millis),
+                });
+                shown.state = LeaseState::Refused;
+            }
+        },
+    }
+    shown
+}
+
+impl LeaseBody {
+    fn charged(&mut self, state: LeaseState, charge: &RequestCharge) {
+        self.charged = Some(charge.charged);
+        self.provider_tokens = Some(charge.provider_tokens);
+        self.money_micro_units = Some(charge.money.0);
+        self.state = state;
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn code<T>(read: Result<T, Refusal>) -> Result<T, &'static str> {
+        read.map_err(|refusal| refusal.code.as_str())
+    }
+
+    #[test]
+    fn what_a_call_used_is_read_in_every_way_it_can_be_said() {
+        let stated = |body: &'static str| {
+            let report = code(report(&Bytes::from_static(body.as_bytes())))?;
+            Ok(report.stated.map(|stated| (stated.usage, stated.charged)))
+        };
+        let usage = |input, cached, output| TokenUsage { input, cached, output };
+        assert_eq!(stated(""), Ok(None));
+        assert_eq!(stated("{}"), Ok(None));
+        assert_eq!(stated(r#"{"tokens": 7}"#), Ok(Some((usage(0, 0, 7), Some(7)))));
+        assert_eq!(
+            stated(r#"{"input_tokens": 5, "cached_tokens": 2, "output_tokens": 3}"#),
+            Ok(Some((usage(5, 2, 3), None)))
+        );
+        assert_eq!(
+            stated(r#"{"tokens": 9, "input_tokens": 5}"#),
+            Ok(Some((usage(5, 0, 0), Some(9))))
+        );
+        assert_eq!(stated(r#"{"tokens": 1000000001}"#), Err("invalid_lease"));
+        assert_eq!(stated(r#"{"tokens": -1}"#), Err("invalid_lease"));
+        assert_eq!(stated(r#"{"cached_tokens": 1}"#), Err("invalid_lease"));
+        assert_eq!(stated(r#"{"token": 1}"#), Err("invalid_lease"));
+    }
+
+    #[test]
+    fn only_a_providers_limit_is_one() {
+        let limited = |body: &'static str| code(limited(&Bytes::from_static(body.as_bytes())));
+        let heard = limited(r#"{"status": 429, "headers": {"Retry-After": "2"}}"#).unwrap();
+        assert_eq!(heard.rate_limits.retry_after, Some(Duration::from_secs(2)));
+        assert_eq!(limited(r#"{"status": 400}"#).err(), Some("not_a_limit"));
+        assert_eq!(limited(r#"{"status": 42}"#).err(), Some("invalid_lease"));
+        assert_eq!(limited("{}").err(), Some("invalid_lease"));
+    }
+
+    #[test]
+    fn names_and_numbers_are_bounded() {
+        let read = |body: String| code(LeaseSubmissionBody::read(&Bytes::from(body))).map(drop);
+        assert_eq!(read("{}".into()), Ok(()));
+        assert_eq!(read(json!({"agent": "ü".repeat(64), "model": "m"}).to_string()), Ok(()));
+        for field in ["pool", "id", "agent", "session", "class", "client", "model"] {
+            for text in [String::new(), "\n".into(), "x".repeat(300)] {
+                let body = json!({ field: text });
+                assert_eq!(read(body.to_string()), Err("invalid_lease"), "{body}");
+            }
+        }
+        assert_eq!(read(r#"{"cost": 1000000001}"#.into()), Err("invalid_lease"));
+        assert_eq!(read(r#"{"costs": 1}"#.into()), Err("invalid_lease"));
+    }
+}

@@ -1,0 +1,43 @@
+//! The data plane of the gateway, which carries requests between clients, the pools that schedule them, and the
+//! upstreams.
+//!
+//! The data plane itself refuses requests only *before* they are submitted, because of their identity, their body, a rate
+//! limit, an exhausted budget, or a tenant's own limits on its queue. Every decision about queued and in-flight
+//! requests, evictions and in-flight caps included, is made by the core behind each pool's
+//! [`Gate`](fairgate_runtime::Gate), and is in the journal.
+//!
+//! Path of a request: [`server`] → [`identity`] → [`forward`] (reads the body, checks [`limits`] and the budgets,
+//! reserves, waits at the pool's gate, calls the upstream, streams the answer through a meter, settles once) → the
+//! ledger. No module here knows the control plane. The fleet is known by the calls of [`fleet_calls`].
+
+mod body_memory;
+pub mod directory_sync;
+pub mod fleet_calls;
+pub mod forward;
+pub mod identity;
+pub mod limits;
+mod live_count;
+pub mod maybe_tls_stream;
+pub mod metrics;
+pub mod open_files;
+pub mod phase;
+pub mod pools;
+mod provider_probe;
+pub mod refusal;
+mod reply;
+mod request_id;
+pub mod rounding;
+pub mod server;
+mod slot_time_price;
+mod start;
+pub mod tls;
+mod upstream;
+mod upstream_failure;
+mod worker_reporter;
+
+pub use start::DataPlaneStartError;
+pub use upstream::UpstreamError;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

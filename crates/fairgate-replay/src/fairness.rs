@@ -1,0 +1,162 @@
+//! Reports the service that every flow got and was due, and the lag of flows with waiting requests.
+
+use std::io::{self, Write};
+
+use fairgate_core::Pool;
+use fairgate_core::fairness::{FlowFairness, LagWithBound, NodeFairness};
+use fairgate_journal::explain_text::{got_and_due, strict_order};
+use fairgate_journal::write_fairness;
+
+use super::edition::OtherEdition;
+use crate::text_format::safe_name;
+use fairgate_table::{TableCell, TextTable};
+
+/// Writes the tables of each node, and a legend of the columns.
+pub fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
+    let nodes = pool.fairness();
+    if nodes.is_empty() {
+        return writeln!(out, "at the end the pool keeps no flow: nothing waits or is in flight");
+    }
+    for node in &nodes {
+        writeln!(out, "{}", heading(node))?;
+        service(node).write(&mut out)?;
+        for flow in node.flows.iter().filter(|flow| !flow.is_within_bound()) {
+            let name = format!("{} {}", node.by.name(), safe_name(&flow.name));
+            writeln!(out, "! {name} {}", got_and_due(flow.got, flow.due))?;
+        }
+        if node.flows.iter().any(|flow| flow.lag.is_some()) {
+            writeln!(out)?;
+            lags(node).write(&mut out)?;
+        }
+        writeln!(out)?;
+    }
+    write_legend(&nodes, out)
+}
+
+/// Writes the report as one JSON list, in the journal's format.
+pub fn write_json(
+    pool: &Pool,
+    mut out: impl Write,
+    other_edition: Option<OtherEdition>,
+) -> io::Result<()> {
+    let list = write_fairness(&pool.fairness());
+    match other_edition {
+        Some(other) => writeln!(out, "{}", other.in_each(&list)?),
+        None => writeln!(out, "{list}"),
+    }
+}
+
+fn heading(node: &NodeFairness) -> String {
+    let path: Vec<String> = node.path.iter().map(|name| safe_name(name)).collect();
+    let place =
+        if path.is_empty() { "at the root".into() } else { format!("in {}", path.join(" / ")) };
+    format!("{} by {} {place}", node.kind, node.by.name())
+}
+
+/// Builds a table of the service that each flow got and was due. The service due is left out if the node promises no
+/// shares, and the use of caps is added if a flow has a cap.
+fn service(node: &NodeFairness) -> TextTable {
+    let promises = node.flows.iter().any(|flow| flow.due.is_some());
+    let caps = node.flows.iter().any(|flow| flow.cap_use.is_some());
+    let mut headings = vec![node.by.name()];
+    headings.extend(promises.then_some("weight"));
+    headings.extend(["waiting", "in flight", "got tokens"]);
+    headings
+        .extend(promises.then_some(["due tokens", "difference", "bound"]).into_iter().flatten());
+    headings.extend(caps.then_some("cap use"));
+    let strict = node.flows.iter().any(|flow| flow.goes_before.is_some());
+    headings.extend(strict.then_some("order"));
+    let mut table = TextTable::new(headings);
+    for flow in &node.flows {
+        let number = |it: String| TableCell::Number(it);
+        let mut cells = vec![TableCell::Text(safe_name(&flow.name))];
+        if promises {
+            cells.push(number(flow.weight.map_or_else(none, |weight| weight.get().to_string())));
+        }
+        let counts = [flow.waiting.to_string(), flow.in_flight.to_string(), flow.got.to_string()];
+        cells.extend(counts.map(number));
+        if promises {
+            cells.extend(against_due(flow).map(number));
+        }
+        if caps {
+            cells.push(number(
+                flow.cap_use.map_or_else(none, |cap_use| cap_use.percentage().to_string()),
+            ));
+        }
+        if let Some(goes_before) = &flow.goes_before {
+            cells.push(TableCell::Text(strict_order(goes_before)));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// Returns the service that a flow was due, the difference from the service that it got, and the bound of this
+/// difference.
+fn against_due(flow: &FlowFairness) -> [String; 3] {
+    let Some((due, difference)) = flow.due.zip(flow.difference()) else {
+        return [none(), none(), none()];
+    };
+    let mark = if flow.is_within_bound() { "" } else { "! " };
+    let sign = if difference > 0 { "+" } else { "" };
+    [due.tokens.to_string(), format!("{mark}{sign}{difference}"), due.bound.to_string()]
+}
+
+/// Builds a table of the lags of flows with waiting requests.
+fn lags(node: &NodeFairness) -> TextTable {
+    let mut table = TextTable::new(vec![node.by.name(), "lag", "least", "most"]);
+    for flow in &node.flows {
+        let Some(LagWithBound { lag, bound }) = flow.lag else { continue };
+        let (least, most) = match bound {
+            Some((least, most)) => (least.to_string(), most.to_string()),
+            None => (none(), none()),
+        };
+        let numbers = [lag.to_string(), least, most].map(TableCell::Number);
+        table.row([TableCell::Text(safe_name(&flow.name))].into_iter().chain(numbers).collect());
+    }
+    table
+}
+
+fn none() -> String {
+    "–".into()
+}
+
+/// Writes a legend of the columns that are present.
+fn write_legend(nodes: &[NodeFairness], mut out: impl Write) -> io::Result<()> {
+    let any = |is: fn(&FlowFairness) -> bool| nodes.iter().flat_map(|node| &node.flows).any(is);
+    let promises = any(|flow| flow.due.is_some());
+    let off_in_drr = nodes
+        .iter()
+        .any(|node| node.kind == "drr" && node.flows.iter().any(|flow| !flow.is_within_bound()));
+    let lines = [
+        (
+            true,
+            "got: tokens served: costs of granted requests, corrected to what they used when they end.",
+        ),
+        (
+            promises,
+            "due: the flow's part, by weight, of all that was served while it took part, in tokens.",
+        ),
+        (
+            promises,
+            "difference: got less due, in tokens; bound: the most that it should be, either way.",
+        ),
+        (any(|flow| !flow.is_within_bound()), "!: outside its bound."),
+        (
+            off_in_drr,
+            "In drr quanta are no shares, so a class may drift; share with classes keeps the bound.",
+        ),
+        (
+            any(|flow| flow.cap_use.is_some()),
+            "cap use: requests in flight ÷ cap, over the time in which something waited.",
+        ),
+        (
+            any(|flow| flow.lag.is_some()),
+            "lag: how far a waiting flow is behind its node's clock, in tokens per weight; below 0 it is ahead.\nleast, most: where the policy keeps the lag, given what is in flight.",
+        ),
+    ];
+    for (_, line) in lines.iter().filter(|(is_there, _)| *is_there) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! Replays of folders, time ranges and weights.
+
+mod folders;

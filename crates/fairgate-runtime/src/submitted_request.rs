@@ -1,0 +1,49 @@
+//! A submitted request as callers and the pool's task name it to each other, the answer to it, and its end.
+
+use std::sync::Arc;
+
+use fairgate_core::RequestHandle;
+use fairgate_core::decision::Grant;
+use fairgate_core::units::Tokens;
+
+use crate::admit_error::AdmitError;
+
+/// Unique number of one admission. Request ids may be reused; tickets never are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AdmissionTicket(pub(crate) u64);
+
+/// Answer to a submitted request: a grant, or the refusal.
+pub(crate) type AdmissionAnswer = Result<Grant, AdmitError>;
+
+/// Identifies the request that a message is about.
+#[derive(Clone, Debug)]
+pub(crate) struct SubmittedRequest {
+    pub(crate) id: Arc<str>,
+    pub(crate) ticket: AdmissionTicket,
+    /// Handle of the request in the pool; set once the request was granted.
+    pub(crate) request: Option<RequestHandle>,
+}
+
+/// End of a permit, as its holder reported it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PermitEnd {
+    /// Tokens used; `None` if unknown, and then the request's cost is charged.
+    pub(crate) tokens: Option<Tokens>,
+    /// Tokens that the provider counted; `None` if the provider counted the same number as `tokens`.
+    pub(crate) quota: Option<Tokens>,
+    /// Call that ended the permit.
+    pub(crate) how: PermitOutcome,
+}
+
+/// Call by which a permit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PermitOutcome {
+    /// The request completed ([`Permit::settle`](crate::permit::Permit::settle)).
+    Settled,
+    /// The request failed ([`Permit::fail`](crate::permit::Permit::fail)).
+    Failed,
+    /// The request never ran ([`Permit::give_back`](crate::permit::Permit::give_back)).
+    GivenBack,
+    /// The permit was dropped without any call.
+    Dropped,
+}

@@ -1,0 +1,5 @@
+-- Sessions of the pages that were ended before they expired. Their ids are no secrets.
+CREATE TABLE revoked_sessions (
+    id TEXT PRIMARY KEY NOT NULL,
+    expires_at INTEGER NOT NULL
+);
