@@ -33,7 +33,8 @@ pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
         venv.step("SDKs and schemathesis", "python", &pytest)
             .env("FAIRGATE_BIN", &binary.to_string_lossy())
             .env("FAIRGATE_NODE_MODULES", &node.modules.to_string_lossy())
-            .env("PYTHONDONTWRITEBYTECODE", "1"),
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .with_second_run(),
     );
     Ok(steps)
 }
@@ -55,7 +56,8 @@ pub(crate) fn backend_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     steps.push(
         venv.step("real backends", "python", &pytest)
             .env("FAIRGATE_BIN", &binary.to_string_lossy())
-            .env("PYTHONDONTWRITEBYTECODE", "1"),
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .with_second_run(),
     );
     Ok(steps)
 }

@@ -16,6 +16,7 @@ mod node;
 mod packages;
 mod python;
 mod pythons;
+mod second_run;
 mod step;
 mod test;
 mod tidy;

@@ -2,6 +2,9 @@
 //!
 //! Installations mostly wait for the network. They run beside the other steps, one after another and in
 //! their order, from the start on; a step begins when all installations before it in the list are done.
+//!
+//! Steps whose tests depend on what else the machine does may have a second run ([`crate::second_run`]). The table of all
+//! steps says so if one needed it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,6 +14,17 @@ use std::time::{Duration, Instant};
 use std::{env, fmt, thread};
 
 use crate::XtaskError;
+use crate::second_run::run_cargo_test;
+
+/// Rule by which a step that has failed is run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SecondRun {
+    Never,
+    /// The tests that failed, alone. The step is `cargo test`.
+    FailedTests,
+    /// The whole step.
+    WholeStep,
+}
 
 /// One command of a chore. It runs in the workspace's root, and its output is shown while it runs.
 #[derive(Debug)]
@@ -18,6 +32,7 @@ pub(crate) struct XtaskStep {
     name: String,
     command: Command,
     is_installation: bool,
+    second_run: SecondRun,
 }
 
 impl XtaskStep {
@@ -25,13 +40,25 @@ impl XtaskStep {
     pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(args);
-        Self { name: name.into(), command, is_installation: false }
+        Self { name: name.into(), command, is_installation: false, second_run: SecondRun::Never }
     }
 
     /// Marks the step as an installation, which runs beside the other steps. Its output is shown when
     /// it has ended.
     pub(crate) fn in_background(mut self) -> Self {
         self.is_installation = true;
+        self
+    }
+
+    /// Runs the tests that fail once more, alone. The step must be `cargo test --no-fail-fast`.
+    pub(crate) fn with_second_run_of_tests(mut self) -> Self {
+        self.second_run = SecondRun::FailedTests;
+        self
+    }
+
+    /// Runs the whole step once more if it fails.
+    pub(crate) fn with_second_run(mut self) -> Self {
+        self.second_run = SecondRun::WholeStep;
         self
     }
 
@@ -50,8 +77,22 @@ impl XtaskStep {
     fn run(&mut self, root: &Path) -> StepOutcome {
         println!("\n==> {}: {}", self.name, DisplayCommand(&self.command));
         let start = Instant::now();
-        let status = self.prepared(root).status().map(|status| (status, Vec::new()));
-        self.ended(start, status)
+        let (status, again) = match self.second_run {
+            SecondRun::FailedTests => match run_cargo_test(self.prepared(root)) {
+                Ok(outcome) => (Ok(outcome.status), outcome.passed_alone),
+                Err(error) => (Err(error), Vec::new()),
+            },
+            SecondRun::Never => (self.prepared(root).status(), Vec::new()),
+            SecondRun::WholeStep => match self.prepared(root).status() {
+                Ok(status) if !status.success() => {
+                    println!("\n==> {}: {status}; once more", self.name);
+                    (self.prepared(root).status(), vec!["the whole step".into()])
+                }
+                first => (first, Vec::new()),
+            },
+        };
+        let outcome = self.ended(start, status.map(|status| (status, Vec::new())));
+        StepOutcome { again, ..outcome }
     }
 
     /// Runs the command, and prints nothing until it has ended.
@@ -88,7 +129,7 @@ impl XtaskStep {
         }
         // One call, so that two steps do not mix their lines.
         println!("{text}<== {}: {verdict}, {}", self.name, DisplaySeconds(took));
-        StepOutcome { fault, took }
+        StepOutcome { fault, took, again: Vec::new() }
     }
 }
 
@@ -106,6 +147,8 @@ fn is_about_a_package(name: &str) -> bool {
 struct StepOutcome {
     fault: Option<String>,
     took: Duration,
+    /// Names of what failed at first and was run again.
+    again: Vec<String>,
 }
 
 /// Runs the steps in order until one fails, and prints a table of all of them at the end.
@@ -167,11 +210,19 @@ fn table(steps: &[XtaskStep], outcomes: &[Option<StepOutcome>], total: Duration)
     for (XtaskStep { name, is_installation, .. }, outcome) in steps.iter().zip(outcomes) {
         let beside = if *is_installation && outcome.is_some() { "  beside" } else { "" };
         let (verdict, took) = match outcome {
-            Some(StepOutcome { fault: None, took }) => ("ok", DisplaySeconds(*took).to_string()),
+            Some(StepOutcome { fault: None, took, .. }) => {
+                ("ok", DisplaySeconds(*took).to_string())
+            }
             Some(StepOutcome { took, .. }) => ("FAILED", DisplaySeconds(*took).to_string()),
             None => ("not run", String::new()),
         };
-        let row = format!("{name:width$}  {verdict:7}  {took:>8}{beside}");
+        let again = match outcome {
+            Some(StepOutcome { again, .. }) if !again.is_empty() => {
+                format!("  failed at first, run again: {}", again.join(", "))
+            }
+            _ => String::new(),
+        };
+        let row = format!("{name:width$}  {verdict:7}  {took:>8}{beside}{again}");
         rows += row.trim_end();
         rows.push('\n');
     }
@@ -235,6 +286,17 @@ mod tests {
     }
 
     #[test]
+    fn a_step_with_a_second_run_passes_if_that_passes() {
+        let file = env::temp_dir().join(format!("fairgate-xtask-again-{}", std::process::id()));
+        let path = file.display();
+        let script = format!("test -e {path} && exit; touch {path}; exit 3");
+        assert_eq!(run_all(Path::new("."), vec![sh("one", &script).with_second_run()]), Ok(()));
+        std::fs::remove_file(file).expect("the first run made it");
+        let twice = vec![sh("two", "exit 3").with_second_run()];
+        assert!(run_all(Path::new("."), twice).is_err());
+    }
+
+    #[test]
     fn steps_that_pass_pass() {
         assert_eq!(run_all(Path::new("."), vec![sh("one", "test $A = b").env("A", "b")]), Ok(()));
     }
@@ -290,15 +352,20 @@ mod tests {
     fn the_table_lists_what_ran_what_failed_and_what_did_not_run() {
         let steps = [sh("format", ""), sh("clippy", ""), sh("tests", "")];
         let outcomes = [
-            Some(StepOutcome { fault: None, took: Duration::from_millis(1234) }),
+            Some(StepOutcome {
+                fault: None,
+                took: Duration::from_millis(1234),
+                again: vec!["waits".into(), "it::also".into()],
+            }),
             Some(StepOutcome {
                 fault: Some("exit status: 1".into()),
                 took: Duration::from_secs(75),
+                again: Vec::new(),
             }),
             None,
         ];
         let expected = "\
-format  ok          1.2 s
+format  ok          1.2 s  failed at first, run again: waits, it::also
 clippy  FAILED     1m 15s
 tests   not run
 total              1m 16s

@@ -51,7 +51,8 @@ fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     for program in ["curl", "jq", "git", "tmux"] {
         steps.extend(tools::need_debian(program, program));
     }
-    steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
+    let tests = cargo("tests", &["test", "--workspace", "--no-fail-fast"]);
+    steps.push(tests.with_second_run_of_tests());
     steps.extend(packages::quick_steps(root)?);
     steps.extend(gateway::sdk_steps(root)?);
     steps.extend(gateway::backend_steps(root)?);

@@ -38,7 +38,8 @@ pub(crate) fn ui_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
         XtaskStep::new("dashboard", "node", &words)
             .env("FAIRGATE_BIN", &program("fairgate"))
             .env("FAIRGATE_SIM_BIN", &program("fairgate-sim"))
-            .env("FAIRGATE_UI_PACKAGES", &packages),
+            .env("FAIRGATE_UI_PACKAGES", &packages)
+            .with_second_run(),
     );
     Ok(steps)
 }
