@@ -6,6 +6,7 @@
 
 mod agents;
 mod bench;
+mod cargo_tests;
 mod dist;
 mod frameworks;
 mod fuzz;
@@ -16,7 +17,6 @@ mod node;
 mod packages;
 mod python;
 mod pythons;
-mod second_run;
 mod step;
 mod test;
 mod tidy;

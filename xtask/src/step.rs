@@ -3,7 +3,7 @@
 //! Installations mostly wait for the network. They run beside the other steps, one after another and in
 //! their order, from the start on; a step begins when all installations before it in the list are done.
 //!
-//! Steps whose tests depend on what else the machine does may have a second run ([`crate::second_run`]). The table of all
+//! Steps whose tests depend on what else the machine does may have a second run ([`crate::cargo_tests`]). The table of all
 //! steps says so if one needed it.
 
 use std::ffi::OsString;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use std::{env, fmt, thread};
 
 use crate::XtaskError;
-use crate::second_run::run_cargo_test;
+use crate::cargo_tests::{CargoTestOutcome, run_cargo_tests};
 
 /// Rule by which a step that has failed is run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SecondRun {
     Never,
-    /// The tests that failed, alone. The step is `cargo test`.
+    /// The tests that failed, alone. The step is made of `cargo test`.
     FailedTests,
     /// The whole step.
     WholeStep,
@@ -33,6 +33,8 @@ pub(crate) struct XtaskStep {
     command: Command,
     is_installation: bool,
     second_run: SecondRun,
+    /// Commands that run at the same time as `command`.
+    beside: Vec<Command>,
 }
 
 impl XtaskStep {
@@ -40,7 +42,13 @@ impl XtaskStep {
     pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(args);
-        Self { name: name.into(), command, is_installation: false, second_run: SecondRun::Never }
+        Self {
+            name: name.into(),
+            command,
+            is_installation: false,
+            second_run: SecondRun::Never,
+            beside: Vec::new(),
+        }
     }
 
     /// Marks the step as an installation, which runs beside the other steps. Its output is shown when
@@ -50,10 +58,18 @@ impl XtaskStep {
         self
     }
 
-    /// Runs the tests that fail once more, alone. The step must be `cargo test --no-fail-fast`.
-    pub(crate) fn with_second_run_of_tests(mut self) -> Self {
-        self.second_run = SecondRun::FailedTests;
-        self
+    /// Makes one step of several `cargo test --no-fail-fast`, which run at once. The tests that fail are run once more,
+    /// alone. Shows the output of the first command while it runs.
+    pub(crate) fn tests_at_once(name: &str, commands: Vec<Self>) -> Self {
+        let mut commands = commands.into_iter().map(|step| step.command);
+        let command = commands.next().unwrap_or_else(|| Command::new("cargo"));
+        Self {
+            name: name.into(),
+            command,
+            is_installation: false,
+            second_run: SecondRun::FailedTests,
+            beside: commands.collect(),
+        }
     }
 
     /// Runs the whole step once more if it fails.
@@ -76,9 +92,12 @@ impl XtaskStep {
 
     fn run(&mut self, root: &Path) -> StepOutcome {
         println!("\n==> {}: {}", self.name, DisplayCommand(&self.command));
+        for beside in &self.beside {
+            println!("    beside: {}", DisplayCommand(beside));
+        }
         let start = Instant::now();
         let (status, again) = match self.second_run {
-            SecondRun::FailedTests => match run_cargo_test(self.prepared(root)) {
+            SecondRun::FailedTests => match self.run_tests(root) {
                 Ok(outcome) => (Ok(outcome.status), outcome.passed_alone),
                 Err(error) => (Err(error), Vec::new()),
             },
@@ -93,6 +112,21 @@ impl XtaskStep {
         };
         let outcome = self.ended(start, status.map(|status| (status, Vec::new())));
         StepOutcome { again, ..outcome }
+    }
+
+    fn run_tests(&mut self, root: &Path) -> std::io::Result<CargoTestOutcome> {
+        self.prepared(root);
+        let first = std::mem::replace(&mut self.command, Command::new("cargo"));
+        let mut commands = vec![first];
+        for mut command in std::mem::take(&mut self.beside) {
+            about_this_package().for_each(|name| _ = command.env_remove(name));
+            command.current_dir(root);
+            commands.push(command);
+        }
+        let outcome = run_cargo_tests(&mut commands);
+        self.beside = commands.split_off(1);
+        self.command = commands.remove(0);
+        outcome
     }
 
     /// Runs the command, and prints nothing until it has ended.

@@ -22,6 +22,9 @@ const QUICK_CRATES: [&str; 4] =
 /// schedules, is left out too.
 const SLOW_TESTS: [&str; 4] = ["hostile::", "restart::", "stress::", "tampered::"];
 
+/// Names of integration tests other than `it`, which almost every crate has.
+const OTHER_TEST_PROGRAMS: [&str; 3] = ["cli", "model", "soak"];
+
 pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     match args {
         [] => all(root),
@@ -51,8 +54,7 @@ fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     for program in ["curl", "jq", "git", "tmux"] {
         steps.extend(tools::need_debian(program, program));
     }
-    let tests = cargo("tests", &["test", "--workspace", "--no-fail-fast"]);
-    steps.push(tests.with_second_run_of_tests());
+    steps.extend(workspace_tests());
     steps.extend(packages::quick_steps(root)?);
     steps.extend(gateway::sdk_steps(root)?);
     steps.extend(gateway::backend_steps(root)?);
@@ -60,6 +62,22 @@ fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     steps.extend(python::steps(root)?);
     steps.extend(gateway::short_soak_steps(root));
     Ok(steps)
+}
+
+/// Returns the steps that build and run all tests of the workspace. Cargo is always asked for the whole workspace: other
+/// selections of packages would build the libraries again, with other features.
+fn workspace_tests() -> [XtaskStep; 2] {
+    let test = |which: &[&str]| {
+        cargo("tests", &[&["test", "--workspace", "--no-fail-fast"], which].concat())
+    };
+    let named: Vec<&str> = OTHER_TEST_PROGRAMS.iter().flat_map(|name| ["--test", name]).collect();
+    let groups = vec![
+        test(&["--test", "it"]),
+        test(&[&["--lib", "--bins", "--examples"], &named[..]].concat()),
+        test(&["--doc"]),
+    ];
+    let build = cargo("build of the tests", &["test", "--workspace", "--no-run"]);
+    [build, XtaskStep::tests_at_once("tests", groups)]
 }
 
 /// Returns the steps of `test quick`: clippy and the tests of [`QUICK_CRATES`]. The other crates
@@ -77,6 +95,8 @@ fn quick() -> Vec<XtaskStep> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn root() -> &'static Path {
@@ -88,6 +108,21 @@ mod tests {
         assert_eq!(steps(root(), &["quick"]).map(|steps| steps.len()), Ok(3));
         for bad in [&["fast"][..], &["quick", "quick"], &["--quick"]] {
             assert!(steps(root(), bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// A program with another name would be run by nothing.
+    #[test]
+    fn every_test_program_is_in_a_group() {
+        for entry in fs::read_dir(root().join("crates")).expect("there are crates").flatten() {
+            let Ok(tests) = fs::read_dir(entry.path().join("tests")) else { continue };
+            for test in tests.flatten().map(|test| test.path()) {
+                let is_program = test.is_dir() && test.join("main.rs").is_file()
+                    || test.extension().is_some_and(|extension| extension == "rs");
+                let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let is_known = name == "it" || OTHER_TEST_PROGRAMS.contains(&name.as_str());
+                assert!(!is_program || is_known, "{}", test.display());
+            }
         }
     }
 
