@@ -109,10 +109,14 @@ test('rows keep their place while their numbers change; s sorts again; p stops e
   assert.deepEqual(await places(), before);
   await page.keyboard.press('p');
   await page.waitForSelector('#paused');
+  await settle(page);
   const paused = await number();
   await page.waitForTimeout(2200);
   assert.equal(await number(), paused);
+  // A click is drawn in the next frame.
   await page.click('th button:has-text("tenant")');
+  await page.waitForSelector('th[aria-sort=descending]:has-text("tenant")');
+  await settle(page);
   const names = await places();
   assert.deepEqual(names, [...names].sort().reverse(), 'sorted by name');
   await page.keyboard.press('p');
@@ -135,7 +139,7 @@ test('a cap from the page: what will follow, the change, its audit entry, its un
   await page.click('.undo[data-subject="api-batch"] button:has-text("Undo")');
   await page.waitForSelector('tr:has-text("limits.in_flight: 8 → –")');
   assert.deepEqual(fake.state.directory.tenants.find((each) => each.name === 'api-batch').limits.in_flight ?? null, null);
-  assert.equal(await page.locator('.undo').count(), 0);
+  await page.waitForSelector('.undo', { state: 'detached' });
   expectNoFaults(page, 'a cap');
 });
 
@@ -267,11 +271,13 @@ test('a lost connection says since when, greys numbers and turns buttons off; it
   t.after(() => fake.down(false));
   fake.down(true);
   await page.waitForSelector('#lost:has-text("Not connected since")');
+  await settle(page);
   assert.ok(await page.isDisabled('button[aria-label="Cap of chat"]'));
   assert.ok(Number(await page.locator('main data').first().evaluate((each) => getComputedStyle(each).opacity)) < 1);
   await picture(page, 'lost-light');
   fake.down(false);
   await page.waitForSelector('#lost', { state: 'detached', timeout: 30_000 });
+  await settle(page);
   assert.ok(await page.isEnabled('button[aria-label="Cap of chat"]'));
 });
 
