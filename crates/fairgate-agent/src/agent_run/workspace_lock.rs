@@ -11,7 +11,17 @@ use fairgate_api::agents::Claim;
 
 /// Lock of a folder, which ends when this is dropped.
 pub(super) struct WorkspaceLock {
-    _folder: Option<File>,
+    folder: Option<File>,
+}
+
+impl Drop for WorkspaceLock {
+    /// Unlocks the folder. Closing the file would not be enough: a process that is being started has a copy of it until
+    /// its program runs, and the copy would keep the lock for that time.
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder {
+            let _ = folder.unlock();
+        }
+    }
 }
 
 /// The reason why a workspace cannot be used on this machine.
@@ -26,7 +36,7 @@ pub(super) enum WorkspaceProblem {
 impl WorkspaceLock {
     /// Locks the folder of the claim's workspace. Locks nothing if the claim has none.
     pub(super) fn of(claim: &Claim) -> Result<Self, WorkspaceProblem> {
-        let Some(path) = &claim.workspace_path else { return Ok(Self { _folder: None }) };
+        let Some(path) = &claim.workspace_path else { return Ok(Self { folder: None }) };
         let workspace = claim.workspace.as_deref().unwrap_or("of the task");
         if !Path::new(path).is_dir() {
             let reason =
@@ -46,7 +56,7 @@ impl WorkspaceLock {
                 Err(WorkspaceProblem::InUse(reason))
             }
             // Some file systems know no locks.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { _folder: Some(folder) }),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { folder: Some(folder) }),
         }
     }
 }

@@ -204,7 +204,9 @@ impl State {
         }
         let ends = verb != "heartbeat";
         if ends && let Some(folder) = &self.free_at_end {
-            let is_free = File::open(folder).is_ok_and(|folder| folder.try_lock().is_ok());
+            // Unlocked, not only closed: a process that another test starts would keep the lock for a moment.
+            let is_free = File::open(folder)
+                .is_ok_and(|folder| folder.try_lock().is_ok() && folder.unlock().is_ok());
             if !is_free {
                 self.wrong.push(format!("{verb}: the folder is still locked"));
             }

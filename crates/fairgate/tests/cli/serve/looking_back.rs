@@ -82,7 +82,7 @@ fn what_if_equals_the_replay_to_the_byte() {
     let diff = ["--weight", "tenant:batch=1", "--diff", "--json", "--by", "tenant"];
     assert_eq!(gateway.fairgate(&[&range[..], &diff[..]].concat()).ok(), told);
 
-    // Half of the time.
+    // A part of the time: the last requests, and those that were in flight beside them.
     let since = last["started_at"].as_str().expect("a time");
     let told =
         ask(json!({"pool": "sim", "since": since, "until": now, "by": "tenant", "policy": policy}));
@@ -90,7 +90,7 @@ fn what_if_equals_the_replay_to_the_byte() {
     assert_eq!(gateway.fairgate(&[&range[..], &diff[..]].concat()).ok(), told);
     let part: Value = serde_json::from_str(&told).expect("JSON");
     let requests = part["all"]["requests"].as_u64().expect("a number");
-    assert!((1..=5).contains(&requests), "{part}");
+    assert!((1..20).contains(&requests), "{part}");
 }
 
 #[test]
