@@ -39,6 +39,7 @@ mod json;
 mod policy_file;
 mod read;
 mod reload;
+mod settings_form;
 mod suggest;
 mod values;
 mod warnings;
