@@ -59,7 +59,7 @@ pub(crate) use self::cache_salt::SECRET_NAME as SALT_SECRET_NAME;
 pub use self::data_plane::DataPlane;
 pub use self::ended_rows::EndedRows;
 pub(crate) use self::leases::{ConnectionLeases, LeaseTable, leases};
-pub use self::leases::{LEASES, LeasesApi};
+pub use self::leases::LeasesApi;
 pub(crate) use self::models::models;
 pub use self::recent_refusals::{LastRefusalOf, RecentRefusals, RefusalKind};
 pub(crate) use self::response_ids::{ResponseIdOwners, store_ids};
