@@ -16,9 +16,7 @@ use fairgate_money::{ModelPrices, PerMillion, Price, PriceRates};
 use serde::{Serialize, Serializer};
 
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
-use crate::config::{
-    BrownoutConfig, HostedBudget, ModelConfig, QuotaConfig, UpstreamDialects,
-};
+use crate::config::{BrownoutConfig, HostedBudget, ModelConfig, QuotaConfig, UpstreamDialects};
 use crate::field_rules::{FieldRule, FieldRules};
 use crate::values::{format_size, format_thousandths};
 

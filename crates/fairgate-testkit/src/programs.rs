@@ -134,12 +134,7 @@ pub fn answers(addr: SocketAddr, path: &str) -> bool {
 
 /// Runs an admin command against the gateway at `addr`, whose data folder is `data`, and returns
 /// the JSON that the command prints.
-pub fn admin(
-    fairgate: &Path,
-    addr: SocketAddr,
-    data: &Path,
-    args: &[&str],
-) -> Result<Value> {
+pub fn admin(fairgate: &Path, addr: SocketAddr, data: &Path, args: &[&str]) -> Result<Value> {
     let output = Command::new(fairgate)
         .args(args)
         .arg("--json")

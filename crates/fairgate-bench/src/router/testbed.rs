@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fairgate_sim::{CACHE_BLOCK_TOKENS, OutputLength, Sim, SimOptions};
-use fairgate_testkit::programs::{GatewayProgram, RunningProgram, admin, answers, free_addr, start};
+use fairgate_testkit::programs::{
+    GatewayProgram, RunningProgram, admin, answers, free_addr, start,
+};
 use serde_json::Value;
 
 use super::RouterBenchOptions;

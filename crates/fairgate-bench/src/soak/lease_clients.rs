@@ -39,7 +39,9 @@ pub(super) async fn one(
         wait_ms: WAIT_MS,
         ..LeaseSubmissionBody::default()
     };
-    let Some(opened) = call(&BenchRequest { body: json!(open).to_string(), ..request.clone() }).await else {
+    let Some(opened) =
+        call(&BenchRequest { body: json!(open).to_string(), ..request.clone() }).await
+    else {
         return SoakRequestResult::CutBeforeId;
     };
     let Ok(LeaseBody { id, state, .. }) = serde_json::from_slice(&opened.body) else {

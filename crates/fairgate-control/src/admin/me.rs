@@ -174,9 +174,7 @@ fn summary(mine: &MyPoolBody) -> String {
     let in_flight = mine.in_flight;
     match mine.now.state {
         FlowCondition::NeverSeen => format!("You have sent nothing to {pool} yet"),
-        FlowCondition::Disabled => {
-            "Your tenant is disabled; an operator can enable it".to_owned()
-        }
+        FlowCondition::Disabled => "Your tenant is disabled; an operator can enable it".to_owned(),
         FlowCondition::Held => {
             format!("An operator holds your requests to {pool}; {waiting} of them wait")
         }
