@@ -42,13 +42,6 @@ impl PostgresServer {
         Self::start_with(TEST_SETTINGS)
     }
 
-    /// Returns the server that all tests of this program share; it is started at the first call. Panics if it does not
-    /// start.
-    pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<PostgresServer> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start_for_tests().expect("PostgreSQL starts"))
-    }
-
     fn start_with(settings: &str) -> Result<Self> {
         let programs = programs().context(
             "PostgreSQL's server is not installed: `cargo xtask test` and `cargo xtask soak` install it, and so does \
@@ -154,6 +147,13 @@ impl PostgresServer {
         }
         Ok(())
     }
+}
+
+/// Returns the server that all tests of this program share; it is started at the first call. Panics if it does not
+/// start.
+pub fn shared_server() -> &'static PostgresServer {
+    static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+    SHARED.get_or_init(|| PostgresServer::start_for_tests().expect("PostgreSQL starts"))
 }
 
 /// Opens a connection to a database.
