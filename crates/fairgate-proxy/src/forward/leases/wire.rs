@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_bounded() {
-        let read = |body: String| code(LeaseSubmissionBody::read(&Bytes::from(body))).map(drop);
+        let read = |body: String| code(submission(&Bytes::from(body))).map(drop);
         assert_eq!(read("{}".into()), Ok(()));
         assert_eq!(read(json!({"agent": "ü".repeat(64), "model": "m"}).to_string()), Ok(()));
         for field in ["pool", "id", "agent", "session", "class", "client", "model"] {
