@@ -11,6 +11,7 @@ use fairgate_store::{
     AuditEntry, AuditQuery, DirectoryChange, DirectoryLimits, KeyHash, SqlValue, Store, StoreError,
     StoreOptions, UnixMicros,
 };
+use fairgate_testkit::postgres_server::shared_server;
 
 /// The moment at which every test begins.
 pub(crate) const START: i64 = 1_800_000_000_000_000;
