@@ -71,7 +71,7 @@ pub struct LeaseSettlementBody {
     pub cached_tokens: Option<u64>,
     /// Output tokens that the call used.
     pub output_tokens: Option<u64>,
-    /// Whether the call succeeded; `completed` if absent.
+    /// Outcome of the call; `completed` if absent.
     pub outcome: LeaseOutcome,
     /// HTTP status of the provider's response, if the client has it.
     pub status: Option<u16>,
@@ -188,7 +188,7 @@ pub struct LeaseRefusal {
     pub status: u16,
     /// Stable code of the refusal.
     pub code: String,
-    /// Text for people.
+    /// Text that says why, for people.
     pub message: String,
     /// Milliseconds after which to try again, if known.
     pub retry_after_ms: Option<u64>,
@@ -206,7 +206,7 @@ pub struct DialectErrorBody {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = DialectErrorFields)]
 pub struct DialectErrorFields {
-    /// Text for people.
+    /// Text that says what happened, for people.
     pub message: String,
     /// Kind of the error, such as `invalid_request_error`.
     pub r#type: String,

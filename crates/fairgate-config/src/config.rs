@@ -1,8 +1,10 @@
 //! The checked configuration. Holders of a [`Config`] need not check it again.
 //!
 //! Its `Serialize` form is the list of settings: names and values as the file spells them, and for each setting whether
-//! a reload can change it. A reload is planned from this form, and the admin API shows it. `settings_form.rs` has the
-//! forms that differ from serde's.
+//! a reload can change it. A reload is planned from this form, and the admin API shows it. `config/settings_form.rs` has
+//! the forms that differ from serde's.
+
+pub(crate) mod settings_form;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +20,8 @@ use serde::{Serialize, Serializer};
 use crate::address_range::AddressRange;
 use crate::classes::PolicyClasses;
 use crate::field_rules::FieldRules;
-use crate::settings_form::{self, HiddenText};
+
+use self::settings_form::HiddenText;
 
 /// All settings of `fairgate serve`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -39,7 +39,6 @@ mod json;
 mod policy_file;
 mod read;
 mod reload;
-mod settings_form;
 mod suggest;
 mod values;
 mod warnings;

@@ -103,6 +103,7 @@ impl ProjectFixture {
     ) -> Result<u64, StoreError> {
         let values: [SqlValue; 15] = [
             id.into(),
+            tenant.into(),
             made.into(),
             self.status.into(),
             self.weight.into(),
@@ -116,12 +117,11 @@ impl ProjectFixture {
             bucket.into(),
             self.used.into(),
             self.completed.into(),
-            tenant.into(),
         ];
         tx.run(
             "INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, budget, \
              busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, window_completed, created_at) \
-             VALUES ($1, $15, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, $14, $11)",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, $15, $12)",
             &values,
         )
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::Config;
-use crate::settings_form::{FIXED, RELOADABLE, SECRET, SECRET_SOURCE};
+use crate::config::settings_form::{FIXED, RELOADABLE, SECRET, SECRET_SOURCE};
 use crate::values::format_duration;
 
 /// Owner of a setting. Upstreams and pools are identified by name, so their order in the file does not matter.

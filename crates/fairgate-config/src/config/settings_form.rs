@@ -15,6 +15,7 @@ use fairgate_journal::format_policy;
 use fairgate_money::{ModelPrices, PerMillion, Price, PriceRates};
 use serde::{Serialize, Serializer};
 
+use super::{BrownoutConfig, HostedBudget, ModelConfig, QuotaConfig, UpstreamDialects};
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
 use crate::config::{BrownoutConfig, HostedBudget, ModelConfig, QuotaConfig, UpstreamDialects};
 use crate::field_rules::{FieldRule, FieldRules};
@@ -49,14 +50,14 @@ struct SwitchedSection<'a, V, T> {
 
 /// A secret as it may be written: the place that it is from, and a hash to compare it by.
 #[derive(Serialize)]
-pub(crate) struct HiddenText<'a> {
+pub(super) struct HiddenText<'a> {
     #[serde(rename = "\0secret")]
     hash: u64,
     source: Option<&'a str>,
 }
 
 impl<'a> HiddenText<'a> {
-    pub(crate) fn new(text: &str, source: Option<&'a str>) -> Self {
+    pub(super) fn new(text: &str, source: Option<&'a str>) -> Self {
         static HASH_KEY: OnceLock<RandomState> = OnceLock::new();
         Self { hash: HASH_KEY.get_or_init(RandomState::new).hash_one(text), source }
     }
@@ -66,11 +67,11 @@ fn on_or_off<T>(section: &Option<T>) -> &'static str {
     if section.is_some() { "on" } else { "off" }
 }
 
-pub(crate) fn fixed<T: Serialize, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn fixed<T: Serialize, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
     MarkedSetting::Fixed(value).serialize(out)
 }
 
-pub(crate) fn reloadable<T: Serialize, S: Serializer>(
+pub(super) fn reloadable<T: Serialize, S: Serializer>(
     value: &T,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -78,7 +79,7 @@ pub(crate) fn reloadable<T: Serialize, S: Serializer>(
 }
 
 /// Writes a section that a reload can switch on and off.
-pub(crate) fn switch<T: Serialize, S: Serializer>(
+pub(super) fn switch<T: Serialize, S: Serializer>(
     section: &Option<T>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -86,7 +87,7 @@ pub(crate) fn switch<T: Serialize, S: Serializer>(
 }
 
 /// Writes a section of which a reload can change what is in it, but not switch it on or off.
-pub(crate) fn fixed_switch<T: Serialize, S: Serializer>(
+pub(super) fn fixed_switch<T: Serialize, S: Serializer>(
     section: &Option<T>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -95,7 +96,7 @@ pub(crate) fn fixed_switch<T: Serialize, S: Serializer>(
 }
 
 /// Writes a section that needs a restart to change.
-pub(crate) fn fixed_section<T: Serialize, S: Serializer>(
+pub(super) fn fixed_section<T: Serialize, S: Serializer>(
     section: &Option<T>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -103,28 +104,28 @@ pub(crate) fn fixed_section<T: Serialize, S: Serializer>(
     MarkedSetting::Fixed(form).serialize(out)
 }
 
-pub(crate) fn displayed<T: Display, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn displayed<T: Display, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
     out.collect_str(value)
 }
 
 /// Writes a path with replacement characters for what is no Unicode, where serde would fail.
-pub(crate) fn path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     out.collect_str(&path.display())
 }
 
-pub(crate) fn optional_path<S: Serializer>(
+pub(super) fn optional_path<S: Serializer>(
     path: &Option<PathBuf>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
     path.as_ref().map(|path| path.display().to_string()).serialize(out)
 }
 
-pub(crate) fn fixed_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn fixed_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     MarkedSetting::Fixed(path.display().to_string()).serialize(out)
 }
 
 /// Writes a number of bytes, such as `64MiB`.
-pub(crate) fn size<S: Serializer>(
+pub(super) fn size<S: Serializer>(
     bytes: &(impl Copy + Into<u64>),
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -132,7 +133,7 @@ pub(crate) fn size<S: Serializer>(
 }
 
 /// Writes thousandths, which may be absent, as a decimal.
-pub(crate) fn thousandths<S: Serializer>(
+pub(super) fn thousandths<S: Serializer>(
     thousandths: &(impl Copy + Into<Option<u64>>),
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -142,14 +143,14 @@ pub(crate) fn thousandths<S: Serializer>(
 
 /// The pool's state machine has no event for this credit: it is in the header of the pool's journal, fixed from the
 /// first line on. The same goes for `max_queue` and the wait of a brownout.
-pub(crate) fn overlap_credit<S: Serializer>(
+pub(super) fn overlap_credit<S: Serializer>(
     credit: &OverlapCredit,
     out: S,
 ) -> Result<S::Ok, S::Error> {
     MarkedSetting::Fixed(format_thousandths(credit.thousandths().into())).serialize(out)
 }
 
-pub(crate) fn brownout<S: Serializer>(
+pub(super) fn brownout<S: Serializer>(
     brownout: &Option<BrownoutConfig>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -163,20 +164,20 @@ pub(crate) fn brownout<S: Serializer>(
     BrownoutForm { wait, max_tokens: brownout.map(|brownout| brownout.max_tokens) }.serialize(out)
 }
 
-pub(crate) fn is_set<T, S: Serializer>(value: &Option<T>, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn is_set<T, S: Serializer>(value: &Option<T>, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_bool(value.is_some())
 }
 
-pub(crate) fn allow_or_refuse<S: Serializer>(allow: &bool, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn allow_or_refuse<S: Serializer>(allow: &bool, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(if *allow { "allow" } else { "refuse" })
 }
 
 /// Writes a list whose text may be empty. Without this form an empty list has no value.
-pub(crate) fn joined<S: Serializer>(texts: &[String], out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn joined<S: Serializer>(texts: &[String], out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&texts.join(", "))
 }
 
-pub(crate) fn dialects<S: Serializer>(
+pub(super) fn dialects<S: Serializer>(
     dialects: &UpstreamDialects,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -185,14 +186,14 @@ pub(crate) fn dialects<S: Serializer>(
     out.collect_seq(spoken.filter(|(_, speaks)| *speaks).map(|(dialect, _)| dialect))
 }
 
-pub(crate) fn aliases<S: Serializer>(
+pub(super) fn aliases<S: Serializer>(
     aliases: &BTreeMap<String, String>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
     out.collect_seq(aliases.iter().map(|(model, name)| format!("{model} as {name}")))
 }
 
-pub(crate) fn rules<S: Serializer>(rules: &FieldRules, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rules<S: Serializer>(rules: &FieldRules, out: S) -> Result<S::Ok, S::Error> {
     let names = |rule| {
         let named = rules.named.iter().filter(move |(_, of)| *of == rule);
         named.map(|(name, _)| name).collect::<Vec<_>>()
@@ -205,7 +206,7 @@ pub(crate) fn rules<S: Serializer>(rules: &FieldRules, out: S) -> Result<S::Ok, 
 }
 
 /// Writes the rates of a pool of leases, which has no account.
-pub(crate) fn rates<S: Serializer>(quota: &QuotaConfig, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rates<S: Serializer>(quota: &QuotaConfig, out: S) -> Result<S::Ok, S::Error> {
     let QuotaConfig { requests_per_minute, tokens_per_minute, burst_seconds, .. } = *quota;
     out.collect_map([
         ("requests_per_minute", requests_per_minute),
@@ -214,12 +215,12 @@ pub(crate) fn rates<S: Serializer>(quota: &QuotaConfig, out: S) -> Result<S::Ok,
     ])
 }
 
-pub(crate) fn policy<S: Serializer>(policy: &Policy, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn policy<S: Serializer>(policy: &Policy, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&format_policy(policy))
 }
 
 /// Writes the settings of classes that are not part of the policy: the assignment of requests to classes.
-pub(crate) fn classes<S: Serializer>(
+pub(super) fn classes<S: Serializer>(
     classes: &Option<PolicyClasses>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -250,7 +251,7 @@ pub(crate) fn classes<S: Serializer>(
     form.serialize(out)
 }
 
-pub(crate) fn models<S: Serializer>(models: &[ModelConfig], out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn models<S: Serializer>(models: &[ModelConfig], out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&models.iter().map(model_text).collect::<Vec<_>>().join(", "))
 }
 
@@ -279,7 +280,7 @@ fn budget_text(budget: &HostedBudget) -> String {
 }
 
 /// Writes each price as a setting of its own, by model, upstream and day.
-pub(crate) fn prices<S: Serializer>(prices: &ModelPrices, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn prices<S: Serializer>(prices: &ModelPrices, out: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct PricesForm {
         currency: Option<String>,
