@@ -8,6 +8,7 @@ mod flow_now;
 mod key;
 mod limits;
 mod live;
+mod me;
 mod money;
 mod pool;
 mod price;
@@ -29,6 +30,7 @@ pub use live::{
     ClassView, GroupView, LedgerView, LiveView, PoolView, ServiceView, TenantView, TierUseView,
     TiersView,
 };
+pub use me::{LimitsLeftBody, MeBody, MyPoolBody};
 pub use money::{MoneyLimitText, MoneyText};
 pub use pool::{
     ChangedCapBody, ChangedWeightBody, CountsBody, FlowAttribute, FlowBody, FlowCapBody,

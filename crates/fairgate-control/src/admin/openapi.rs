@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use axum::response::IntoResponse;
 use fairgate_api::admin::RequestState;
-use fairgate_proxy::forward::{LEASES, LeasesApi};
+use fairgate_api::leases::LEASES;
+use fairgate_proxy::forward::LeasesApi;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;

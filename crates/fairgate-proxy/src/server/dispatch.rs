@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use fairgate_api::leases::LEASES;
 use fairgate_dialect::{Dialect, Route};
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -13,7 +14,7 @@ use tower::ServiceExt;
 
 use super::hyper_errors::ConnectionRequests;
 use crate::forward::DataPlane;
-use crate::forward::{LEASES, forward, leases, models};
+use crate::forward::{forward, leases, models};
 use crate::refusal;
 use crate::reply::{Reply, ReplyBody, content_length, set_reason_phrase};
 

@@ -20,7 +20,6 @@ mod money_shared;
 mod postgres_only;
 mod response_ids;
 mod rows;
-mod server;
 mod sqlite_only;
 mod synced;
 mod upgrade;

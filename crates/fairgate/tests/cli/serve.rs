@@ -17,14 +17,6 @@ mod readme_fleet;
 mod recipes;
 mod running;
 mod secrets;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "the store's tests need more of it"
-)]
-#[path = "../../../fairgate-store/tests/it/server.rs"]
-mod server;
 mod service_manager;
 mod start;
 mod surface;

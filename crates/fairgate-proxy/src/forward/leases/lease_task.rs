@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use fairgate_api::leases::LeaseSubmissionBody;
 use fairgate_dialect::TokenUsage;
 use fairgate_dialect::estimate::TokenEstimate;
 use fairgate_store::{AttemptOutcome, UsageSource};
@@ -20,7 +21,6 @@ use super::super::stage::{CountedRequest, InFlightRequest};
 use super::super::{cost, provider};
 use super::lease::{LeaseHandle, LeaseMessage, LeaseReport, LeaseResult, LeaseStatus};
 use super::lease_source::LeaseSource;
-use super::wire::LeaseSubmissionBody;
 use crate::forward::DataPlane;
 use crate::phase;
 use crate::pools::PoolHandle;
