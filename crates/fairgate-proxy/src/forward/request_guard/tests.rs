@@ -73,6 +73,8 @@ impl FleetCalls for EmptyFleet {
         Box::pin(async { Ok(()) })
     }
 
+    fn note_budget_refusal(&self, _: &BudgetExhausted) {}
+
     fn project_weights(&self) -> FleetCall<'_, Result<Vec<(String, u64)>, StoreError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
