@@ -53,13 +53,14 @@ struct PendingInterrupt {
 #[pymethods]
 impl PendingInterrupt {
     fn __call__(
-        &self,
-        py: Python<'_>,
+        // A reference of its own: Python refers to the handler no more once another one is set.
+        slf: Bound<'_, Self>,
         signal: &Bound<'_, PyAny>,
         _frame: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        signal_functions(py)?.call_method1(intern!(py, "signal"), (signal, &self.handler))?;
-        Err(self.error.clone_ref(py))
+        let (py, waits) = (slf.py(), slf.get());
+        signal_functions(py)?.call_method1(intern!(py, "signal"), (signal, &waits.handler))?;
+        Err(waits.error.clone_ref(py))
     }
 }
 
