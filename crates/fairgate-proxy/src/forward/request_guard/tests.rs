@@ -10,8 +10,8 @@ use fairgate_dialect::estimate::TokenEstimate;
 use fairgate_fleet::{FleetError, LimitCause, TaskKey};
 use fairgate_runtime::Permit;
 use fairgate_store::{
-    DirectoryChange, DirectoryLimits, KeyHash, KeyRights, LedgerQuery, Store, StoreError,
-    StoreOptions, TaskClaim, UsageSource,
+    BudgetExhausted, DirectoryChange, DirectoryLimits, KeyHash, KeyRights, LedgerQuery, Store,
+    StoreError, StoreOptions, TaskClaim, UsageSource,
 };
 use fairgate_time::wall_clock;
 use http::header::AUTHORIZATION;
