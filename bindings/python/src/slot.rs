@@ -24,8 +24,8 @@ use pyo3::types::{PyDict, PyString};
 
 pub(crate) use self::factory::SlotFactory;
 use self::slot_functions::SlotFunctions;
-use crate::caller::{SlotCaller, task_here, task_or_thread_here};
 use crate::arguments::shown;
+use crate::caller::{SlotCaller, task_here, task_or_thread_here};
 use crate::gate::{Gate, KEEPS, tokens_from};
 use crate::interrupt::{is_interrupt, raise_later};
 use crate::owners::SlotOwner;

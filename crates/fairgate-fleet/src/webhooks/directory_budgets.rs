@@ -81,6 +81,14 @@ pub(crate) struct DueNotice {
     balance: BudgetBalance,
 }
 
+impl DueNotice {
+    fn event(&self) -> WebhookEvent<'_> {
+        let &Self { percent, ref balance } = self;
+        let subject = WebhookSubject::OwnedBudget { percent, balance };
+        WebhookEvent { kind: WebhookEventKind::Budget, project: None, subject }
+    }
+}
+
 /// Returns the budgets whose events [`write`] would write.
 pub(crate) fn due(
     tx: &mut dyn Transaction,
@@ -125,12 +133,7 @@ pub(crate) fn write(
             first.push(notice);
         }
     }
-    let event = |notice: &DueNotice| WebhookEvent {
-        kind: WebhookEventKind::Budget,
-        project: None,
-        subject: WebhookSubject::OwnedBudget { percent: notice.percent, balance: &notice.balance },
-    };
-    let events: Vec<_> = first.iter().map(event).collect();
+    let events: Vec<_> = first.iter().map(DueNotice::event).collect();
     event_log::record(tx, webhooks, now, &events)
 }
 

@@ -404,10 +404,7 @@ async fn budgets_of_tenants_and_groups_are_told_once_over_all_servers(world: Wor
     assert_eq!(owned(&world, &servers).await, told);
     assert!(owned(&world, &servers).await.is_empty(), "once");
     use_up(&world, tenant, day, 1_000, 0).await;
-    assert_eq!(
-        owned(&world, &servers).await,
-        ["t - day tokens any: 100 % of 1000, 1000 used"]
-    );
+    assert_eq!(owned(&world, &servers).await, ["t - day tokens any: 100 % of 1000, 1000 used"]);
     use_up(&world, tenant, day, 1_500, 0).await;
     assert!(owned(&world, &servers).await.is_empty(), "once");
     // Another amount is another budget.
