@@ -79,10 +79,11 @@ async fn a_tenant_s_budget_is_told_at_80_percent_and_when_it_refuses() {
     let mut receiver = Scripted::start().await;
     let it = Fleet::with(|fleet| fleet.webhooks = vec![webhook("ops", &receiver)]).await;
     let text = "a secret prompt";
-    let chat = |max_tokens: u64| {
+    let chat = async |max_tokens: u64| {
         let messages = json!([{"role": "user", "content": text}]);
         let body = json!({"model": "sim", "max_tokens": max_tokens, "messages": messages});
-        post("/v1/chat/completions", &body).key(&it.house.key).ask(it.house.gateway.addr())
+        let question = post("/v1/chat/completions", &body).key(&it.house.key);
+        question.ask(it.house.gateway.addr()).await
     };
     let used = expect(chat(8).await, 200)["usage"]["total_tokens"].as_u64().unwrap();
     // A budget of which this is more than 80 %, and that has too little left for another request.
