@@ -238,7 +238,7 @@ pub enum FleetEventKind {
     Question,
     /// A task is blocked.
     Blocked,
-    /// A budget is used up to 80 % or 100 %.
+    /// A budget of a project, a tenant or a group is used up to 80 % or 100 %.
     Budget,
     /// The lease of an agent ran out.
     AgentLost,

@@ -4,6 +4,7 @@
 
 mod attempt_search;
 mod budget;
+mod budget_levels;
 mod calendar;
 mod change;
 mod change_validation;
@@ -40,6 +41,7 @@ pub use budget::{
     Budget, BudgetBalance, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
+pub use budget_levels::budgets_used;
 pub use directory::{
     Directory, DirectoryChange, DirectoryChangeResult, DirectoryLimits, GATEWAY_TENANT, Group,
     GroupPatch, Key, KeyPatch, Tenant, TenantPatch,

@@ -180,7 +180,7 @@ pub(crate) struct OwnedBudget {
     pub(crate) budget: Budget,
 }
 
-pub(crate) fn budget(row: &impl RowColumns) -> Result<OwnedBudget> {
+pub(crate) fn budget(row: &(impl RowColumns + ?Sized)) -> Result<OwnedBudget> {
     let budget = Budget {
         period: row.word(2)?,
         unit: row.word(3)?,
@@ -427,7 +427,7 @@ pub(crate) fn guess(row: &impl RowColumns) -> Result<GuessedRow> {
 }
 
 /// Reads the amounts of a sum, starting at column `first`; nulls count as 0.
-pub(crate) fn sum(row: &impl RowColumns, first: usize) -> Result<UsageSum> {
+pub(crate) fn sum(row: &(impl RowColumns + ?Sized), first: usize) -> Result<UsageSum> {
     let mut columns = [0; 8];
     for (place, amount) in columns.iter_mut().enumerate() {
         *amount = row.int_or_null(first + place)?.unwrap_or(0);
@@ -436,7 +436,10 @@ pub(crate) fn sum(row: &impl RowColumns, first: usize) -> Result<UsageSum> {
 }
 
 /// Reads the balance of a budget in the period that contains `at`.
-pub(crate) fn budget_balance(row: &impl RowColumns, at: UnixMicros) -> Result<BudgetBalance> {
+pub(crate) fn budget_balance(
+    row: &(impl RowColumns + ?Sized),
+    at: UnixMicros,
+) -> Result<BudgetBalance> {
     Ok(budget(row)?.balance(&sum(row, 6)?, at))
 }
 

@@ -15,9 +15,9 @@ use crate::ledger::{AuditQuery, LedgerQuery};
 use crate::stored_words::StoredWord;
 
 pub(crate) use sums::{
-    ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, DROP_LOST, DROP_LOST_ATTEMPT, DROP_RESERVATION,
-    MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns, reservation_columns,
-    sum_columns,
+    ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, BUDGETS_USED, DROP_LOST, DROP_LOST_ATTEMPT,
+    DROP_RESERVATION, MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns,
+    reservation_columns, sum_columns,
 };
 
 pub(crate) use usage::usage;
@@ -421,6 +421,7 @@ mod tests {
             PUT_ATTEMPT,
             PRUNE,
             BUDGETS_LEFT,
+            BUDGETS_USED,
             MODEL_SUMS,
             ADD_SUM,
             PUT_RESERVATION,

@@ -10,8 +10,8 @@ use fairgate_dialect::estimate::TokenEstimate;
 use fairgate_fleet::{FleetError, LimitCause, TaskKey};
 use fairgate_runtime::Permit;
 use fairgate_store::{
-    DirectoryChange, DirectoryLimits, KeyHash, KeyRights, LedgerQuery, Store, StoreError,
-    StoreOptions, TaskClaim, UsageSource,
+    BudgetExhausted, DirectoryChange, DirectoryLimits, KeyHash, KeyRights, LedgerQuery, Store,
+    StoreError, StoreOptions, TaskClaim, UsageSource,
 };
 use fairgate_time::wall_clock;
 use http::header::AUTHORIZATION;
@@ -72,6 +72,8 @@ impl FleetCalls for EmptyFleet {
     ) -> FleetCall<'a, Result<(), FleetError>> {
         Box::pin(async { Ok(()) })
     }
+
+    fn note_budget_refusal(&self, _: &BudgetExhausted) {}
 
     fn project_weights(&self) -> FleetCall<'_, Result<Vec<(String, u64)>, StoreError>> {
         Box::pin(async { Ok(Vec::new()) })
