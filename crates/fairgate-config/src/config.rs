@@ -12,6 +12,7 @@ use fairgate_money::{MicroUnits, ModelPrices};
 
 use crate::address_range::AddressRange;
 use crate::classes::PolicyClasses;
+use crate::declared::DeclaredDirectory;
 use crate::field_rules::FieldRules;
 
 /// All settings of `fairgate serve`.
@@ -45,6 +46,8 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// Prices of models, all in one currency; empty if the file states none.
     pub prices: ModelPrices,
+    /// Groups, tenants and keys that the file declares; none if the file states none.
+    pub declared: DeclaredDirectory,
 }
 
 /// A certificate chain and its private key, as PEM files.

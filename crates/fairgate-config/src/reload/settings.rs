@@ -8,6 +8,7 @@ use std::time::Duration;
 use fairgate_journal::format_policy;
 use fairgate_money::{ModelPrices, PerMillion, Price, PriceRates};
 
+use super::declared_settings::declared_settings;
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
 use crate::config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
@@ -51,7 +52,7 @@ pub(super) enum SettingValue {
 }
 
 /// Collects the settings of one owner.
-struct SettingList<'a> {
+pub(super) struct SettingList<'a> {
     settings: &'a mut BTreeMap<SettingKey, Setting>,
     owner: SettingOwner,
     /// Path of the owner in the file, with a dot at its end; empty for the file itself.
@@ -66,12 +67,12 @@ impl SettingList<'_> {
     }
 
     /// Adds a setting that can change while the gateway runs.
-    fn live(&mut self, name: &str, value: impl Display) {
+    pub(super) fn live(&mut self, name: &str, value: impl Display) {
         self.put(name, SettingValue::Shown(value.to_string()), false);
     }
 
     /// Adds a setting that can change while the gateway runs, and may be absent.
-    fn live_option(&mut self, name: &str, value: Option<impl Display>) {
+    pub(super) fn live_option(&mut self, name: &str, value: Option<impl Display>) {
         let value =
             value.map_or(SettingValue::None, |value| SettingValue::Shown(value.to_string()));
         self.put(name, value, false);
@@ -89,7 +90,7 @@ impl SettingList<'_> {
         self.put(name, value, true);
     }
 
-    fn secret(&mut self, name: &str, secret: Option<&Secret>) {
+    pub(super) fn secret(&mut self, name: &str, secret: Option<&Secret>) {
         self.put(name, secret.cloned().map_or(SettingValue::None, SettingValue::Hidden), false);
     }
 }
@@ -112,6 +113,7 @@ pub(super) fn settings(config: &Config) -> BTreeMap<SettingKey, Setting> {
         upstreams,
         pools,
         prices,
+        declared,
     } = config;
     let file_prefix = String::new();
     let mut list =
@@ -134,6 +136,7 @@ pub(super) fn settings(config: &Config) -> BTreeMap<SettingKey, Setting> {
     list.fixed("metrics.tenants", tenants_max);
     fleet_settings(&mut list, fleet);
     price_settings(&mut list, prices);
+    declared_settings(&mut list, declared);
     for (i, upstream) in upstreams.iter().enumerate() {
         let owner = SettingOwner::Upstream(upstream.name.clone());
         let file_prefix = format!("upstreams[{i}].");
