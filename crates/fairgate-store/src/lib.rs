@@ -8,6 +8,8 @@ mod calendar;
 mod change;
 mod change_validation;
 mod clamp;
+mod declaration_rows;
+mod declarations;
 mod directory;
 mod error;
 mod installation_secret;
@@ -39,6 +41,10 @@ pub use attempt_search::{
 pub use budget::{
     Budget, BudgetBalance, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
+};
+pub use declarations::{
+    DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationRecord,
+    DeclarationStep, Declarations, DeclaredKind, DeclaredObject, DeclaredSource, plan_declarations,
 };
 pub use directory::{
     Directory, DirectoryChange, DirectoryChangeResult, DirectoryLimits, GATEWAY_TENANT, Group,
