@@ -368,7 +368,7 @@ impl DeclarationPlanner<'_> {
     fn keys(&mut self, directory: &Directory) -> Result<(), DeclarationConflict> {
         let by_hash: HashMap<KeyHash, &Key> =
             directory.keys.iter().map(|key| (key.hash, key)).collect();
-        let mut ids: BTreeSet<&str> = directory.keys.iter().map(|key| &*key.id).collect();
+        let ids: BTreeSet<&str> = directory.keys.iter().map(|key| &*key.id).collect();
         // A key that is found by its secret is not found by its name as well.
         let mut found: Vec<Option<&Key>> = Vec::with_capacity(self.declared.keys.len());
         for (place, declared) in self.declared.keys.iter().enumerate() {
@@ -413,7 +413,6 @@ impl DeclarationPlanner<'_> {
             let change = DeclaredChange::Key(before.cloned().map(Box::new), Box::new(after));
             self.put(DeclaredKind::Key, &id, declared.line, change);
         }
-        ids.clear();
         Ok(())
     }
 
