@@ -21,8 +21,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 const ACTOR: &str = "config";
 
 /// Selects the notes about all declared objects.
-pub(crate) const DECLARED: &str =
-    "SELECT kind, name, file, line, withdrawn FROM declared_objects";
+pub(crate) const DECLARED: &str = "SELECT kind, name, file, line, withdrawn FROM declared_objects";
 pub(crate) const WHERE_KIND_AND_NAME: &str = " WHERE kind = $1 AND name = $2";
 pub(crate) const DECLARED_SOURCE: &str =
     "SELECT gateway, file, digest, applied_at FROM declared_source";
@@ -134,7 +133,14 @@ fn step_statements(step: &DeclarationStep, at: UnixMicros) -> Vec<SqlStatement> 
     };
     let text = |json: Json| json.to_string();
     let action = format!("{kind}.{word}");
-    statements.push(sql::put_audit(ACTOR, at, &action, subject, before.map(text), Some(text(after))));
+    statements.push(sql::put_audit(
+        ACTOR,
+        at,
+        &action,
+        subject,
+        before.map(text),
+        Some(text(after)),
+    ));
     statements
 }
 

@@ -47,15 +47,7 @@ pub struct DeclaredObject<T> {
 
 /// Kind of a declared object.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::EnumString,
-    strum::IntoStaticStr,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString, strum::IntoStaticStr,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum DeclaredKind {
@@ -241,8 +233,9 @@ impl DeclarationPlan {
 impl Directory {
     /// Returns the note about an object that the file applied last declares; `None` if it does not declare the object.
     pub fn declaration(&self, kind: DeclaredKind, name: &str) -> Option<&DeclarationRecord> {
-        let is_it = |record: &&DeclarationRecord| record.kind == kind && record.name == name;
-        self.declared.iter().find(is_it).filter(|record| !record.is_withdrawn)
+        let place = |record: &DeclarationRecord| (record.kind, &*record.name).cmp(&(kind, name));
+        let found = self.declared.binary_search_by(place).ok()?;
+        Some(&self.declared[found]).filter(|record| !record.is_withdrawn)
     }
 }
 
@@ -347,8 +340,7 @@ impl DeclarationPlanner<'_> {
         for DeclaredObject { line, object } in &self.declared.groups {
             let before = directory.groups.iter().find(|group| group.name == object.name);
             let created_at = before.map_or(self.at, |group| group.created_at);
-            let after =
-                Group { created_at, budgets: sorted(&object.budgets), ..object.clone() };
+            let after = Group { created_at, budgets: sorted(&object.budgets), ..object.clone() };
             let change = DeclaredChange::Group(before.cloned(), after);
             self.put(DeclaredKind::Group, &object.name, *line, change);
         }
@@ -474,8 +466,7 @@ fn withdrawal(
             (key.revoked_at.is_some(), change)
         }
     };
-    let action =
-        if is_disabled { DeclarationAction::Release } else { DeclarationAction::Disable };
+    let action = if is_disabled { DeclarationAction::Release } else { DeclarationAction::Disable };
     Some((action, change))
 }
 

@@ -143,9 +143,8 @@ fn group(field: ConfigField<'_>, has_prices: bool) -> Option<DeclaredGroup> {
     let section = field.section(GROUP)?;
     let name = section.required("name", "the name of the group", owner_name);
     let weight = weight(&section);
-    let budgets = section.or("limits", Vec::new(), |field| {
-        budgets(&field.section(GROUP_LIMITS)?, has_prices)
-    });
+    let budgets = section
+        .or("limits", Vec::new(), |field| budgets(&field.section(GROUP_LIMITS)?, has_prices));
     Some(DeclaredGroup { line, name: name?, weight: weight?, budgets: budgets? })
 }
 
@@ -224,8 +223,8 @@ fn rights(section: &ConfigSection<'_>) -> Option<DeclaredRights> {
     let deadline = |name| section.nullable(name, |field| field.duration(DEADLINE));
     let models = names(section, "models", None, model_pattern);
     let classes = names(section, "classes", Some(Vec::new()), visible_name);
-    let priority_max =
-        section.or("priority_max", 0, |field| field.integer(0..=u64::from(i32::MAX.unsigned_abs())));
+    let priority_max = section
+        .or("priority_max", 0, |field| field.integer(0..=u64::from(i32::MAX.unsigned_abs())));
     let weight_max_milli =
         section.nullable("weight_max", |field| field.thousandths(1..=1_000_000_000));
     let workers = names(section, "workers", None, visible_name);

@@ -88,7 +88,9 @@ pub(super) fn declared_secret(field: ConfigField<'_>) -> Option<DeclaredSecret> 
 fn key_hash(field: ConfigField<'_>) -> Option<DeclaredKeyHash> {
     let found = field.scalar().and_then(DeclaredKeyHash::parse);
     found.or_else(|| {
-        field.wrong("must be the hash of a key: 64 hexadecimal digits, as `fairgate key hash` prints them")
+        field.wrong(
+            "must be the hash of a key: 64 hexadecimal digits, as `fairgate key hash` prints them",
+        )
     })
 }
 

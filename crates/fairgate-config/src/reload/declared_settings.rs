@@ -34,7 +34,10 @@ impl DescriptionParts {
     /// Adds a list of names; `absent` is what the list is if nothing is said.
     fn put_names(&mut self, name: &str, names: Option<&[String]>, absent: Option<&[String]>) {
         if names != absent {
-            self.put(name, names.map_or("all".to_owned(), |names| format!("[{}]", names.join(", "))));
+            self.put(
+                name,
+                names.map_or("all".to_owned(), |names| format!("[{}]", names.join(", "))),
+            );
         }
     }
 

@@ -123,13 +123,10 @@ fn a_moved_line_is_noted_and_is_no_change() {
 #[test]
 fn settings_are_changed_and_order_does_not_matter() {
     let mut declared = file();
-    let budget = |period| Budget {
-        period,
-        unit: BudgetUnit::Tokens,
-        tier: BudgetTier::Any,
-        amount: 5,
-    };
-    declared.groups[0].object.budgets = vec![budget(BudgetPeriod::Month), budget(BudgetPeriod::Day)];
+    let budget =
+        |period| Budget { period, unit: BudgetUnit::Tokens, tier: BudgetTier::Any, amount: 5 };
+    declared.groups[0].object.budgets =
+        vec![budget(BudgetPeriod::Month), budget(BudgetPeriod::Day)];
     let directory = applied(&declared, &Directory::default());
     declared.groups[0].object.budgets.reverse();
     declared.tenants.reverse();
