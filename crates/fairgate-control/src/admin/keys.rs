@@ -60,7 +60,7 @@ pub(super) struct NewKey {
     #[serde(default)]
     #[schema(value_type = LimitsBody)]
     limits: JsonObject<LimitsBody>,
-    /// Models that the key may use; null means all.
+    /// Models that the key may use, and patterns such as `gpt-*` with a `*` at the end for any ending; null means all.
     #[serde(default)]
     #[schema(value_type = Option<Vec<ModelNameSchema>>, max_items = 256)]
     models: Option<Vec<AsciiName<256>>>,
@@ -127,7 +127,7 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<LimitsBody>, nullable = false)]
     limits: Option<JsonObject<LimitsBody>>,
-    /// Models that the key may use; null means all.
+    /// Models that the key may use, and patterns such as `gpt-*` with a `*` at the end for any ending; null means all.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<Vec<ModelNameSchema>>, max_items = 256)]
     models: Option<Option<Vec<AsciiName<256>>>>,
