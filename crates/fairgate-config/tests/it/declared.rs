@@ -40,8 +40,7 @@ fn everything_that_is_declared_is_read() {
     assert_eq!(declared.file, folder.file());
     let [people] = &declared.groups[..] else { panic!("one group: {declared:?}") };
     assert_eq!((people.line, people.weight), (7, 300));
-    let month =
-        DeclaredBudget { is_hosted: false, is_monthly: true, is_money: false, amount: 5 };
+    let month = DeclaredBudget { is_hosted: false, is_monthly: true, is_money: false, amount: 5 };
     assert_eq!(people.budgets, [month]);
     let [chat, batch] = &declared.tenants[..] else { panic!("two tenants: {declared:?}") };
     assert_eq!((chat.line, chat.weight, chat.disabled), (9, 100, false));
@@ -138,10 +137,15 @@ fn what_is_wrong_is_told_with_line_and_field() {
 fn a_reload_names_what_changes_and_no_secret() {
     let folder = Folder::new();
     let before = folder.parse(&text(DECLARED)).expect("it is right");
-    let next = DECLARED.replace("in_flight: 4", "in_flight: 5").replace("{hash: HASH}", "{env: FAIRGATE_VIEWER_TOKEN}");
+    let next = DECLARED
+        .replace("in_flight: 4", "in_flight: 5")
+        .replace("{hash: HASH}", "{env: FAIRGATE_VIEWER_TOKEN}");
     let plan = folder.reload(&before, &text(&next)).expect("nothing needs a restart");
     let lines: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
     assert_eq!(lines[0], "keys.batch.prod.secret: changed");
-    assert!(lines[1].starts_with("tenants.chat: group people, weight 100, in_flight 4"), "{lines:?}");
+    assert!(
+        lines[1].starts_with("tenants.chat: group people, weight 100, in_flight 4"),
+        "{lines:?}"
+    );
     assert_eq!(lines.len(), 2);
 }

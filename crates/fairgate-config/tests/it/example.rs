@@ -128,8 +128,8 @@ fn each_commented_option_can_be_uncommented() {
         let instead = text.contains("    credential: {file");
         let text = if instead { text.replace("    credential: {env", "    #{env") } else { text };
         // Money is counted by prices.
-        let counts_money = text.contains("\n        hosted_budget:")
-            || text.contains("\n      money_per_day:");
+        let counts_money =
+            text.contains("\n        hosted_budget:") || text.contains("\n      money_per_day:");
         let text = if counts_money { format!("{text}\n{PRICES}") } else { text };
         let text = text + &declared_before(&text);
         if let Err(errors) = folder.parse(&text) {

@@ -221,7 +221,10 @@ const OPTIONS: &[(&str, &str)] = &[
     ("keys", r#"[{"name": "prod", "tenant": "chat", "secret": {"env": "OPENAI_API_KEY"}}]"#),
     ("keys[].name", "other"),
     ("keys[].tenant", "batch"),
-    ("keys[].secret", r#"{"hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0bbf8ea1b7dbb0a0c0ffee"}"#),
+    (
+        "keys[].secret",
+        r#"{"hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0bbf8ea1b7dbb0a0c0ffee"}"#,
+    ),
     ("keys[].weight", "7"),
     ("keys[].models", r#"["gpt-*", "llama"]"#),
     ("keys[].classes", r#"["chat"]"#),
