@@ -131,7 +131,8 @@ fn each_commented_option_can_be_uncommented() {
         let counts_money =
             text.contains("\n        hosted_budget:") || text.contains("\n      money_per_day:");
         let text = if counts_money { format!("{text}\n{PRICES}") } else { text };
-        let text = text + &declared_before(&text);
+        let before = declared_before(&text);
+        let text = text + &before;
         if let Err(errors) = folder.parse(&text) {
             panic!("{errors}\n{text}");
         }
