@@ -77,12 +77,12 @@ fn what_is_wrong_is_told_with_line_and_field() {
     };
     assert_eq!(
         wrong("hash: HASH", "hash: fg-a-key-that-somebody-pasted-here"),
-        "fairgate.yaml:22:51: keys[1].secret.hash: must be the hash of a key: 64 hexadecimal digits, as `fairgate key \
+        "fairgate.yaml:22:48: keys[1].secret.hash: must be the hash of a key: 64 hexadecimal digits, as `fairgate key \
          hash` prints them"
     );
     assert_eq!(
         wrong("{hash: HASH}", "fg-a-key-that-somebody-pasted-here"),
-        "fairgate.yaml:22:43: keys[1].secret: must not be written here, where others can read it: write {hash: …} as \
+        "fairgate.yaml:22:41: keys[1].secret: must not be written here, where others can read it: write {hash: …} as \
          `fairgate key hash` prints it, or put the key into an environment variable or a file and write {env: NAME} or \
          {file: PATH}"
     );
@@ -108,7 +108,7 @@ fn what_is_wrong_is_told_with_line_and_field() {
     );
     assert_eq!(
         wrong("{hash: HASH}", "{env: OPENAI_API_KEY}"),
-        "fairgate.yaml:22:43: keys[1].secret: is the secret of the key on line 15, too"
+        "fairgate.yaml:22:41: keys[1].secret: is the secret of the key on line 15, too"
     );
     assert_eq!(
         wrong("gpt-*", "\"*-mini\""),
@@ -116,7 +116,7 @@ fn what_is_wrong_is_told_with_line_and_field() {
     );
     assert_eq!(
         wrong("tokens_per_month: 5", "money_per_month: 5"),
-        "fairgate.yaml:7:58: groups[0].limits.money_per_month: money is counted by prices, and there are none: add \
+        "fairgate.yaml:7:59: groups[0].limits.money_per_month: money is counted by prices, and there are none: add \
          prices, or state tokens"
     );
     assert_eq!(

@@ -530,7 +530,7 @@ fn a_file_that_is_no_configuration() {
         ("", "1:1: is empty: a configuration has at least upstreams and pools"),
         (
             "hello\n",
-            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices",
+            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices, groups, tenants, keys",
         ),
         ("{}\n", "1:1: upstreams: is missing: at least one backend"),
         ("a: [\n", "1:4: is not YAML: unclosed bracket '['"),
