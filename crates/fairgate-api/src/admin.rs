@@ -4,6 +4,7 @@ mod attempt;
 mod audit;
 mod budget;
 mod checked_text;
+mod declared;
 mod flow_now;
 mod key;
 mod limits;
@@ -23,6 +24,7 @@ pub use attempt::{AttemptBody, AttemptList, SearchStopBody};
 pub use audit::{AuditBody, AuditPage};
 pub use budget::{BudgetBody, BudgetList, HostedBody};
 pub use checked_text::AsciiName;
+pub use declared::DeclaredInBody;
 pub use flow_now::{FlowCondition, FlowNow, LastRefusal};
 pub use key::{KeyBody, KeyPage, KeyWithSecret};
 pub use limits::{GroupLimits, HostedLimits, HostedUseBody, LimitsBody};
@@ -37,7 +39,7 @@ pub use pool::{
     FlowRefBody, FlowWeightBody, HeldFlowBody, JournalBody, PoolBody, PoolList,
 };
 pub use price::{PriceBody, PriceList};
-pub use reload::ReloadedBody;
+pub use reload::{CheckedConfigBody, ReloadedBody};
 pub use request::{
     AheadBody, LevelBody, RequestBody, RequestDetail, RequestList, RequestState, WaitingBody,
 };

@@ -19,6 +19,7 @@ use serde::{Serialize, Serializer};
 
 use crate::address_range::AddressRange;
 use crate::classes::PolicyClasses;
+use crate::declared::DeclaredDirectory;
 use crate::field_rules::FieldRules;
 
 use self::settings_form::HiddenText;
@@ -63,6 +64,9 @@ pub struct Config {
     /// Prices of models, all in one currency; empty if the file states none.
     #[serde(serialize_with = "settings_form::prices")]
     pub prices: ModelPrices,
+    /// Groups, tenants and keys that the file declares; none if the file states none.
+    #[serde(skip)]
+    pub declared: DeclaredDirectory,
 }
 
 /// A certificate chain and its private key, as PEM files.

@@ -89,6 +89,9 @@ pub(crate) const LEASE_TTL: Duration = Duration::from_secs(15);
 pub(crate) const TIER: u32 = 0;
 pub(crate) const RANKS: u32 = 1;
 
+/// Weight of a declared group, tenant or key.
+pub(crate) const DIRECTORY_WEIGHT: u64 = fairgate_core::policy::DEFAULT_WEIGHT;
+
 pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const RETRIES: u32 = 1;

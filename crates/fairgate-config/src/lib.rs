@@ -28,6 +28,7 @@
 mod address_range;
 mod classes;
 mod config;
+mod declared;
 mod defaults;
 mod document;
 mod embedded;
@@ -56,6 +57,10 @@ pub use config::{
     ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope,
     QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamCredential,
     UpstreamDialects, UpstreamTimeouts, WebhookConfig,
+};
+pub use declared::{
+    DeclaredBudget, DeclaredDirectory, DeclaredGroup, DeclaredKey, DeclaredKeyHash, DeclaredLimits,
+    DeclaredRights, DeclaredTenant,
 };
 pub use document::YamlDocument;
 pub use environment::{Environment, ProcessEnvironment};

@@ -1,6 +1,7 @@
 //! Two-phase reload: everything is read, checked and compared with the current configuration before anything is
 //! applied.
 
+mod declared_settings;
 mod effective;
 mod settings;
 

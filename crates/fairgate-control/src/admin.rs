@@ -14,6 +14,7 @@ mod body;
 mod budgets;
 mod change;
 mod config;
+mod declared;
 mod events;
 mod explanation;
 mod fairshare;
@@ -114,6 +115,7 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
         .route("/api/v1/pools/{pool}/workers/{worker}/undrain", post(workers::undrain))
         .route("/api/v1/config", get(config::show))
         .route("/api/v1/config/reload", post(reload::reload))
+        .route("/api/v1/config/check", post(reload::check))
         .route("/api/v1/fairshare/live", get(fairshare::live))
         .route("/api/v1/fairshare/live/stream", get(fairshare::stream))
         .route("/api/v1/what-if", post(what_if::what_if))

@@ -11,6 +11,7 @@
 //! The events are sent to every pool when the directory changes, before the change is acknowledged. A new policy drops
 //! the weights and caps that events have set, so the events are sent again after a reload.
 
+mod declaration_watch;
 mod directory_settings;
 
 use std::collections::{HashMap, HashSet};
@@ -24,6 +25,7 @@ use fairgate_runtime::GateChangeError;
 use fairgate_store::{Directory, Store, StoreError};
 use tokio::sync::Mutex;
 
+pub use self::declaration_watch::DeclarationWatch;
 use self::directory_settings::{
     DirectorySettings, ProjectWeight, directory_settings, unenforced_caps,
 };
@@ -64,6 +66,8 @@ pub struct DirectorySync {
     pub(crate) limits: Arc<CallerLimits>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) last_sent: PoolSync,
+    /// What this gateway's configuration file has declared.
+    pub declarations: DeclarationWatch,
 }
 
 impl DirectorySync {
@@ -75,6 +79,7 @@ impl DirectorySync {
         if changed {
             self.limits.keep_only(&directory);
         }
+        self.declarations.look(&directory);
         let pools = self.pools.all();
         let by_project =
             pools.iter().any(|pool| shares_by(&pool.config().policy, Attribute::Project));

@@ -14,6 +14,7 @@ mod body_memory;
 pub mod directory_sync;
 pub mod fleet_calls;
 pub mod forward;
+mod gateway_name;
 pub mod identity;
 pub mod limits;
 mod live_count;
@@ -35,8 +36,9 @@ mod upstream;
 mod upstream_failure;
 mod worker_reporter;
 
+pub use gateway_name::gateway_name;
 pub use start::DataPlaneStartError;
-pub use upstream::UpstreamError;
+pub use upstream::{UpstreamError, UpstreamProbe, probe_upstream};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -147,6 +147,14 @@ impl RightsPatch {
                 names(field, list, bytes_max)?;
             }
         }
+        // Elsewhere a * would look like a pattern and match nothing.
+        let is_odd = |name: &&String| name.strip_suffix('*').unwrap_or(name).contains('*');
+        if let Some(Some(models)) = &self.models
+            && let Some(name) = models.iter().find(is_odd)
+        {
+            let problem = format!("{name:?} may have a * only at its end, for any ending");
+            return Err(invalid("models", problem));
+        }
         if let Some(priority) = self.priority_max.filter(|most| !(0..=PRIORITY_MAX).contains(most))
         {
             let problem = format!("must be 0 to {PRIORITY_MAX} and is {priority}");

@@ -5,6 +5,7 @@ use fairgate_time::UnixMicros;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, HostedUse};
+use crate::declarations::{DeclarationRecord, DeclaredSource};
 use crate::key_rights::{KeyRights, RightsPatch};
 use crate::secret::KeyHash;
 
@@ -22,6 +23,23 @@ pub struct Directory {
     pub keys: Vec<Key>,
     /// Budgets of the hosted tier as a whole, over all groups.
     pub hosted: Vec<Budget>,
+    /// Notes about the groups, tenants and keys that a configuration file declares, or once did, sorted by kind and
+    /// name.
+    pub declared: Vec<DeclarationRecord>,
+    /// The file that was applied last; `None` if no file ever declared anything.
+    pub declared_source: Option<DeclaredSource>,
+}
+
+impl Directory {
+    /// Sets the notes about declared objects, and sorts them.
+    pub(crate) fn set_declarations(
+        &mut self,
+        mut declared: Vec<DeclarationRecord>,
+        source: Option<DeclaredSource>,
+    ) {
+        declared.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        (self.declared, self.declared_source) = (declared, source);
+    }
 }
 
 /// A set of tenants with a weight and budgets of its own.

@@ -38,6 +38,18 @@ pub enum StoreError {
         /// Description of what uses the object, and of what the caller can do.
         by: String,
     },
+    /// A configuration file declares the object, so only the file may change it.
+    #[error("{what} {name:?} is declared in {file}, line {line}: change it there and reload")]
+    Declared {
+        /// Kind of the object: `group`, `tenant` or `key`.
+        what: &'static str,
+        /// Name or id of the object.
+        name: String,
+        /// Path of the file, as the gateway that applied it knows it.
+        file: String,
+        /// Line of the file.
+        line: u64,
+    },
     /// A field has an invalid value.
     #[error("field {field:?}: {problem}")]
     Invalid {

@@ -9,6 +9,8 @@ mod calendar;
 mod change;
 mod change_validation;
 mod clamp;
+mod declaration_rows;
+mod declarations;
 mod directory;
 mod error;
 mod installation_secret;
@@ -42,6 +44,10 @@ pub use budget::{
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
 pub use budget_levels::budgets_used;
+pub use declarations::{
+    DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationRecord,
+    DeclarationStep, Declarations, DeclaredKind, DeclaredObject, DeclaredSource, plan_declarations,
+};
 pub use directory::{
     Directory, DirectoryChange, DirectoryChangeResult, DirectoryLimits, GATEWAY_TENANT, Group,
     GroupPatch, Key, KeyPatch, Tenant, TenantPatch,

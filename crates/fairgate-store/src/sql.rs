@@ -10,6 +10,7 @@ use fairgate_money::Price;
 use fairgate_time::UnixMicros;
 
 use crate::budget::{Budget, BudgetScope, HOSTED_OWNER};
+use crate::declaration_rows::drop_record;
 use crate::directory::{DirectoryLimits, Group, Key, Tenant};
 use crate::ledger::{AuditQuery, LedgerQuery};
 use crate::stored_words::StoredWord;
@@ -176,7 +177,7 @@ pub(crate) fn put_group(group: &Group) -> Vec<SqlStatement> {
 pub(crate) fn drop_group(name: &str) -> Vec<SqlStatement> {
     let values = vec![SqlValue::Text(name.to_owned())];
     let drop = SqlStatement::new("DELETE FROM tenant_groups WHERE name = $1", values);
-    vec![drop_budgets(BudgetScope::Group, name), drop]
+    vec![drop_budgets(BudgetScope::Group, name), drop, drop_record("group", name)]
 }
 
 /// Builds the statements that replace the budgets of the hosted tier as a whole.
@@ -213,6 +214,8 @@ pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<SqlStatement> {
 pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<SqlStatement> {
     let mut statements = vec![drop_budgets(BudgetScope::Tenant, name)];
     statements.extend(keys.iter().map(|key| drop_budgets(BudgetScope::Key, key)));
+    statements.push(drop_record("tenant", name));
+    statements.extend(keys.iter().map(|key| drop_record("key", key)));
     let name = || vec![SqlValue::Text(name.to_owned())];
     let uses =
         "DELETE FROM key_uses WHERE key_id IN (SELECT id FROM tenant_keys WHERE tenant = $1)";

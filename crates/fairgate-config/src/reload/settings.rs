@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::declared_settings::declared_settings;
 use crate::config::Config;
 use crate::config::settings_form::{FIXED, RELOADABLE, SECRET, SECRET_SOURCE};
 use crate::values::format_duration;
@@ -59,10 +60,13 @@ impl PartialEq for SettingValue {
 /// Lists all settings of a configuration.
 pub(super) fn settings(config: &Config) -> BTreeMap<SettingKey, Setting> {
     let mut settings = BTreeMap::new();
+    let (owner, file_prefix) = (SettingOwner::Gateway, String::new());
+    let mut of_file = SettingList { settings: &mut settings, owner, file_prefix };
+    of_file.add("", form(config), false);
+    declared_settings(&mut of_file, &config.declared);
     let mut add = |owner: SettingOwner, file_prefix: String, form| {
         SettingList { settings: &mut settings, owner, file_prefix }.add("", form, false);
     };
-    add(SettingOwner::Gateway, String::new(), form(config));
     for (i, upstream) in config.upstreams.iter().enumerate() {
         let owner = SettingOwner::Upstream(upstream.name.clone());
         add(owner, format!("upstreams[{i}]."), form(upstream));
@@ -78,7 +82,7 @@ fn form(config: &impl Serialize) -> Value {
 }
 
 /// Collects the settings of one owner.
-struct SettingList<'a> {
+pub(super) struct SettingList<'a> {
     settings: &'a mut BTreeMap<SettingKey, Setting>,
     owner: SettingOwner,
     /// Path of the owner in the file, with a dot at its end; empty for the file itself.
@@ -86,6 +90,11 @@ struct SettingList<'a> {
 }
 
 impl SettingList<'_> {
+    /// Adds a setting that a reload changes, in its `Serialize` form.
+    pub(super) fn put(&mut self, path: &str, value: &impl Serialize) {
+        self.add(path, form(value), false);
+    }
+
     /// Adds a setting, or all settings of a section. `fixed` is true if they need a restart.
     fn add(&mut self, path: &str, form: Value, fixed: bool) {
         let value = match form {

@@ -28,7 +28,7 @@ drain_grace: 2h
             r#"fairgate.yaml:3:17: pools[0].models[1]: the model "a" is listed twice"#,
             r#"fairgate.yaml:4:15: pools[0].workers[0]: no upstream is called "vlm-a"; did you mean "vllm-a"?"#,
             "fairgate.yaml:5:16: pools[0].max_queue: must be an integer from 1 to 1000000, not 0",
-            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices"#,
+            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices, groups, tenants, keys"#,
             "fairgate.yaml:9:10: upstreams[0].url: must start with http:// or https:// (such as http://10.0.0.5:8000 or https://api.openai.com)",
             "fairgate.yaml:10:14: drain_grace: must be a duration from 0ms to 1h, not 2h",
         ]
@@ -530,7 +530,7 @@ fn a_file_that_is_no_configuration() {
         ("", "1:1: is empty: a configuration has at least upstreams and pools"),
         (
             "hello\n",
-            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices",
+            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices, groups, tenants, keys",
         ),
         ("{}\n", "1:1: upstreams: is missing: at least one backend"),
         ("a: [\n", "1:4: is not YAML: unclosed bracket '['"),

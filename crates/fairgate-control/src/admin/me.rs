@@ -74,10 +74,7 @@ async fn my_budgets(app: &ControlPlane, caller: &Caller) -> Result<Vec<BudgetBod
     };
     let mut all = budgets(app, owners).await?;
     if hosted {
-        let may_ask = |model: &str| {
-            let models = caller.rights.models.as_ref();
-            models.is_none_or(|allowed| allowed.iter().any(|name| name == model))
-        };
+        let may_ask = |model: &str| caller.rights.allows_model(model);
         all.extend(model_budgets(app, may_ask).await?);
     }
     Ok(all)

@@ -45,7 +45,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         usage::usage, attempts::list, audit::list, undo::undo,
         pools::list, pools::show, pools::hold, pools::resume, pools::set_weight, pools::set_cap,
         workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
-        reload::reload, config::show, config::policy, what_if::what_if, what_if::request_journal,
+        reload::reload, reload::check, config::show, config::policy, what_if::what_if, what_if::request_journal,
         fairshare::live, fairshare::stream,
         requests::list, requests::show, me::me, own_ledger::attempts, own_ledger::usage,
         history::of_pool, history::mine,

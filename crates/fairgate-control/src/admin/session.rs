@@ -7,11 +7,12 @@ mod request_session;
 mod signed_value;
 
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
+use fairgate_proxy::gateway_name;
 use fairgate_proxy::identity::Caller;
 use fairgate_proxy::server::{AtClientAddress, ClientAddress};
 use fairgate_store::{KeyHash, UnixMicros};
@@ -277,19 +278,9 @@ fn body_of(
         key: caller.map(|caller| caller.key.to_string()),
         may_write: kind != SessionKind::Viewer,
         expires_at: expires_at.map(fairgate_time::to_rfc3339),
-        gateway: gateway_name(app),
+        gateway: gateway_name(app.data.config.load().listen.port()),
         version: env!("CARGO_PKG_VERSION"),
     }
-}
-
-/// Returns the name of this gateway: its host, and the port that clients connect to.
-fn gateway_name(app: &ControlPlane) -> String {
-    static HOST: LazyLock<String> = LazyLock::new(|| {
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let name = name.trim();
-        if name.is_empty() { "gateway".to_owned() } else { name.to_owned() }
-    });
-    format!("{}:{}", *HOST, app.data.config.load().listen.port())
 }
 
 /// Returns the header that sets or, with an empty value, removes a cookie.

@@ -192,7 +192,7 @@ async fn a_reload_changes_how_long_requests_may_wait() {
     let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.pools[0].queue_timeout = Duration::from_secs(2);
     let plan = house.gateway.reload(next.clone()).await.unwrap();
-    assert_eq!(plan.changes[0].to_string(), "pools.sim.queue_timeout: 10s → 2s");
+    assert_eq!(plan.plan.changes[0].to_string(), "pools.sim.queue_timeout: 10s → 2s");
     let after = asking(&house, batch());
     really_until(&house, |live| live.waiting == 2).await;
     advance(Duration::from_millis(2010)).await;

@@ -305,7 +305,12 @@ async fn a_learned_rate_survives_a_restart() {
     gateway.drain(Duration::from_secs(5)).await;
     let config = config(&folder);
     let (store, _) = Store::open(config.store.url.expose(), StoreOptions::default()).await.unwrap();
-    let options = GatewayOptions { config, store, admin_token: KeyHash::of(b"admin") };
+    let options = GatewayOptions {
+        config,
+        store,
+        admin_token: KeyHash::of(b"admin"),
+        may_disable_most: false,
+    };
     let gateway = Gateway::start(options).await.unwrap();
     assert_eq!(rate(&gateway), learned);
     gateway.drain(Duration::from_secs(5)).await;

@@ -106,8 +106,12 @@ pub async fn house_in(folder: Folder, config: Config, limits: DirectoryLimits) -
     };
     let (store, _) = Store::open(config.store.url.expose(), options).await.unwrap();
     let key = tenant(&store, "acme", limits).await;
-    let options =
-        GatewayOptions { config, store: store.clone(), admin_token: KeyHash::of(b"admin") };
+    let options = GatewayOptions {
+        config,
+        store: store.clone(),
+        admin_token: KeyHash::of(b"admin"),
+        may_disable_most: false,
+    };
     let gateway = Gateway::start(options).await.unwrap();
     House { gateway, store, key, folder }
 }

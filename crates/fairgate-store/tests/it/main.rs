@@ -11,6 +11,7 @@ mod budgets;
 mod claims;
 mod crash;
 mod database;
+mod declarations;
 mod directory;
 mod full_disk;
 mod ledger;

@@ -53,6 +53,12 @@ pub(crate) struct GatewayArgs {
     ca: Option<PathBuf>,
 }
 
+impl GatewayArgs {
+    pub(crate) fn new(url: Uri, token_file: PathBuf, ca: Option<PathBuf>) -> Self {
+        Self { url, token_file, ca }
+    }
+}
+
 /// An error response of the admin API.
 #[derive(Debug)]
 pub(crate) struct AdminApiError {

@@ -3,6 +3,7 @@
 mod admin;
 mod agents;
 mod crash;
+mod declared;
 mod editions;
 mod fleet;
 mod fleet_days;

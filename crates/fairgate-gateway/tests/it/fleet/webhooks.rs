@@ -143,7 +143,7 @@ async fn a_reload_changes_webhooks() {
     let mut config = (**it.house.gateway.data_plane().config.load()).clone();
     config.fleet.webhooks = vec![webhook("ops", &after)];
     let plan = it.house.gateway.reload(config).await.unwrap();
-    assert!(plan.changes.iter().any(|change| change.to_string().contains("fleet.webhooks")));
+    assert!(plan.plan.changes.iter().any(|change| change.to_string().contains("fleet.webhooks")));
     ask(&it, &agent, "one").await;
     let call = after.call().await;
     assert_eq!(event(&call)["task"], "one");
