@@ -441,3 +441,56 @@ test('cookies of one port open nothing on the other', async (t) => {
   await tenant.click('button:has-text("Sign in")');
   await tenant.waitForSelector('[role=alert]:has-text("no token")');
 });
+
+test('the flood: who only clicks what the pages show finds it, caps it, and sees what follows; on PostgreSQL', async (t) => {
+  const flooded = await startGateway({ postgres: true });
+  t.after(() => flooded.close());
+  const chat = await flooded.tenant('chat', 'prod');
+  const batch = await flooded.tenant('api-batch', 'batch');
+  flooded.flood(chat, 2);
+  flooded.flood(batch, 64);
+  const page = await signedIn(t, flooded);
+
+  // The overview names the pool that is full.
+  await page.waitForFunction(() => / is full: \d+ of \d+ slots, \d+ wait\./.test(document.querySelector('#lead').textContent));
+  const [, pool] = /(\S+) is full:/.exec(await page.textContent('#lead'));
+  await page.click(`main a:text-is("${pool}")`);
+
+  // Its page names the tenant that asks for more than it is due, and whose requests wait.
+  await page.waitForFunction(() => / asked for [\d.]+ % and is due [\d.]+ %/.test(document.querySelector('#lead').textContent));
+  const [, who] = /waits?\. (\S+) asked for/.exec(await page.textContent('#lead'));
+  const waitsOfOthers = async () => Object.entries(await numbersOf(page, `Flows of ${pool} by tenant`)).filter(([name]) => name !== who).map(([, row]) => row.wait_p95);
+  assert.ok((await waitsOfOthers()).length > 0);
+  await page.click(`td[data-column=name] a:text-is("${who}")`);
+  await page.waitForSelector('#flow-panel p:has-text("times what it is due")');
+  await page.waitForSelector('#flow-keys li');
+  assert.match(await page.textContent('#flow-keys li >> nth=0'), /100 % of its tokens/);
+  await picture(page, 'real-flood');
+
+  // The dialog says what will follow; the row and the sentence say that it did.
+  await page.click(`button[aria-label="Cap of ${who}"]`);
+  await page.fill('#field-cap', '2');
+  await page.waitForSelector('.consequences:has-text("nothing is cut off")');
+  await page.click('dialog button:has-text("Set the cap")');
+  await page.waitForSelector('dialog', { state: 'hidden' });
+  await page.waitForSelector(`tr[data-row="${who}"]:has-text("at its cap")`);
+  await eventually(async () => {
+    const row = (await numbersOf(page, `Flows of ${pool} by tenant`))[who];
+    assert.deepEqual([row.in_flight, row.state.replace(/^\S+\s+/, '')], [2, 'at its cap']);
+    const used = await page.locator('#pool-facts [data-field=in_flight] data').first().getAttribute('value');
+    assert.ok(Number(used) <= 4 && Number(used) < SLOTS, `${used} slots in use`);
+  });
+  await page.waitForSelector('#flow-panel p:has-text("as many as its cap allows")');
+  await picture(page, 'real-flood-capped');
+
+  // The audit trail has it, with the name that was given at the login; and so has the database.
+  await page.click('nav a:text-is("Audit")');
+  await page.waitForSelector(`tr:has-text("tenant.patch"):has-text("${who}"):has-text("limits.in_flight: – → 2"):has-text("admin:on-call")`);
+  const [entry] = (await flooded.api('GET', '/audit?action=tenant.patch')).items;
+  assert.deepEqual([entry.actor, entry.subject, entry.before.limits.in_flight ?? null, entry.after.limits.in_flight], ['admin:on-call', 'api-batch', null, 2]);
+
+  // What was capped can be set free again: the inverse change, in the trail too.
+  await page.click(`.undo[data-subject="${who}"] button:has-text("Undo")`);
+  await page.waitForSelector('tr:has-text("limits.in_flight: 2 → –")');
+  expectNoFaults(page, 'the flood');
+});
