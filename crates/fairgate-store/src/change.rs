@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::ledger::PriceVersion;
 use crate::secret::KeySecret;
 use crate::sql::{self, SqlStatement};
+use crate::{change_validation, undo_change};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -71,6 +72,7 @@ impl DirectoryChange {
                 ChangeSubject { key: Some(id), ..none }
             }
             Self::SetHosted { .. } => ChangeSubject { hosted: true, ..none },
+            Self::Undo { entry } => undo_change::subject(entry),
             Self::KeepPrices { .. } => ChangeSubject { prices: true, ..none },
             Self::Note { .. } => none,
         }
@@ -91,6 +93,11 @@ impl DirectoryChange {
             }
             Self::PatchGroup { name, patch } => patch_group(writer, found, &name, patch),
             Self::SetHosted { budgets } => Ok(set_hosted(writer, found, budgets)),
+            Self::Undo { entry } => {
+                let inverse = undo_change::inverse(&entry, &found)?;
+                change_validation::change(actor, at, &inverse)?;
+                inverse.edit(actor, at, found)
+            }
             Self::KeepPrices { prices } => keep_prices(writer, found, &prices),
             Self::RemoveGroup { name } => remove_group(writer, found, &name),
             Self::AddTenant { name, group, weight, limits, requires } => {
