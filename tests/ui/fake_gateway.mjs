@@ -135,7 +135,7 @@ function get(state, { path, query }) {
   switch (part[0]) {
     case 'fairshare': return { at: new Date().toISOString(), pools: state.pools.map((each) => ({ ...each, tenants: query.get('all') ? [...each.tenants, { ...each.tenants[0], tenant: 'sleeper', state: 'never_seen', waiting: 0, in_flight: 0 }] : each.tenants })) };
     case 'pools': return poolAnswer(state, pool, part, query);
-    case 'requests': return part[1] ? oneRequest(part[1]) : { items: liveRequests(query), omitted: 0 };
+    case 'requests': return part[2] === 'journal' ? { story: ['It waited 0.41 s: the pool was full.', 'It went when a slot was free, because chat had had less for its weight.'], history: null } : part[1] ? oneRequest(part[1]) : { items: liveRequests(query), omitted: 0 };
     case 'attempts': return attempts(state, query);
     case 'fleet': return fleet(state);
     case 'tasks': return part[1] ? task(state, part) : { items: state.tasks.filter((each) => !query.get('state') || each.state === query.get('state')), next: null };
@@ -176,7 +176,7 @@ function oneRequest(id) {
   }
   const index = Number(id.slice(4));
   if (!id.startsWith('req-') || Number.isNaN(index)) return undefined;
-  return { id, state: 'ended', summary: 'It has ended: 200 after 2.1 s.', story: ['It has ended; its rows in the ledger tell how.'], request: null, waiting: null, attempts: [attempt(index)], journal: { story: ['It waited 0.41 s: the pool was full.', 'It went when a slot was free, because chat had had less for its weight.'], history: null } };
+  return { id, state: 'ended', summary: 'It has ended: 200 after 2.1 s.', story: ['It has ended; its rows in the ledger tell how.'], request: null, waiting: null, attempts: [attempt(index)] };
 }
 
 function attempts(state, query) {
@@ -196,7 +196,7 @@ function fleet(state) {
     projects: [{ id: 'web', tenant: 'chat', status: 'ACTIVE', weight: 3, target_ppm: 750_000, share_ppm: 742_000, used: 9669, reserved: 354, budget: null, ready: 24, running: 2, concurrency: 4, tasks: {} }, { id: 'docs', tenant: 'chat', status: 'PAUSED', weight: 1, target_ppm: 250_000, share_ppm: 258_000, used: 3361, reserved: 0, budget: 100_000, ready: 0, running: 0, concurrency: 2, tasks: {} }],
     agents: [{ id: 'ada', state: 'ACTIVE', task: 'web-94', last_seen: us - 2_000_000, labels: ['gpu'], created_at: us, type: 'coder', token_hint: '…a1', reports_tokens: true }, { id: 'ben', state: 'ACTIVE', task: null, last_seen: us - 3_000_000, labels: [], created_at: us, type: 'coder', token_hint: '…b2', reports_tokens: true }],
     running: state.tasks.filter((each) => ['ASSIGNED', 'IN_PROGRESS'].includes(each.state)),
-    waiting: state.tasks.filter((each) => each.state === 'WAITING_INPUT').map((each) => ({ task: each.id, state: each.state, code: 'waiting_input', sentence: `${each.id} waits for an answer.`, facts: [] })),
+    waiting: state.tasks.filter((each) => each.state === 'READY').map((each) => ({ task: each.id, state: each.state, code: 'no_agent', sentence: 'It takes the first agent that comes: no agent is there.', facts: [] })),
   };
 }
 

@@ -24,7 +24,7 @@ const SCENES = [
   {
     name: 'rounds',
     slots: 2,
-    lines: ['policy:', '  drr:', '    by: class', '    classes:', '      - {name: chat, quantum: 1000}', '      - {name: batch, quantum: 1000}'],
+    lines: ['policy:', '  drr:', '    by: class', '    classes:', '      - {name: chat, quantum: 100}', '      - {name: batch, quantum: 100}'],
   },
   { name: 'parts', slots: 8, lines: ['policy:', '  share:', '    by: tenant', '    partition: true'] },
 ];

@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
 use fairgate_api::client::{
-    DEFAULT_URL, GatewayHttpClient, GatewayHttpRequest, GatewayHttpResponse, JSON,
+    DEFAULT_URL, EventStreamReply, GatewayHttpClient, GatewayHttpRequest, GatewayHttpResponse, JSON,
 };
 use fairgate_api::error::ErrorFields;
+use fairgate_api::event_stream::ServerSentEvent;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
 
