@@ -123,7 +123,7 @@ async function readHealth() {
 async function readHistories() {
   const histories = await Promise.all(
     livePools().map(async (pool) => {
-      const history = await read(at`/pools/${pool.pool}/history`, { by: 'tenant', step: 60, since: '1h' }).catch(() => null);
+      const history = await read(at`/pools/${pool.pool}/history`, { step: 60, since: '1h' }).catch(() => null);
       return /** @type {const} */ ([pool.pool, history?.all.waiting ?? []]);
     }),
   );
