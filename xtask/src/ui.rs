@@ -22,8 +22,9 @@ const UI_TEST_FILES: [&str; 5] = [
 
 /// `cargo xtask test ui`: builds the binaries, then runs [`ui_steps`].
 pub(crate) fn ui_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
-    let mut steps =
-        vec![cargo("fairgate for the pages", &["build", "-p", "fairgate", "-p", "fairgate-sim"])];
+    // One test runs the gateway on PostgreSQL. Where the pages are part of the whole suite, it is there already.
+    let mut steps = tools::need_postgresql();
+    steps.push(cargo("fairgate for the pages", &["build", "-p", "fairgate", "-p", "fairgate-sim"]));
     steps.extend(ui_steps(root)?);
     Ok(steps)
 }

@@ -104,6 +104,7 @@ class WhatIfPage {
    * Asks what would have been since a time. If the journal begins later, since then.
    * @param {string} since
    * @param {number | null} weight
+   * @returns {Promise<void>}
    */
   async ask(since, weight) {
     const what = this.kind === 'weight' ? { weights: [{ by: this.by, flow: this.flow.trim(), weight }] } : { policy_file: this.policy };
