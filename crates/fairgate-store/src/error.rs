@@ -50,7 +50,9 @@ pub enum StoreError {
         entry: i64,
     },
     /// The change has no inverse in the directory, or its audit entry was written by another version.
-    #[error("change {entry} cannot be undone: it is of another kind, or was written by another version")]
+    #[error(
+        "change {entry} cannot be undone: it is of another kind, or was written by another version"
+    )]
     NotUndoable {
         /// Id of the audit entry of the change.
         entry: i64,

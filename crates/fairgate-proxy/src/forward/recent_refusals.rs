@@ -125,9 +125,8 @@ impl RecentRefusals {
     pub fn refused_lately(&self, pool: &str, by: Attribute) -> Vec<Arc<str>> {
         let pools = self.lock();
         let owners = pools.get(pool).into_iter().flat_map(|pool| &pool.owners);
-        let lately = owners.filter(|(owner, refusals)| {
-            owner.0 == by && refusals.last.recent_kind().is_some()
-        });
+        let lately = owners
+            .filter(|(owner, refusals)| owner.0 == by && refusals.last.recent_kind().is_some());
         lately.map(|(owner, _)| owner.1.clone()).collect()
     }
 

@@ -1,9 +1,9 @@
 //! Groups, tenants and keys, their changes, and the trail of these.
 
 use fairgate_store::{
-    AuditEntry, AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange, DirectoryLimits,
-    GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, RightsPatch, Store, StoreError,
-    TenantPatch, UnixMicros, WEIGHT_MILLI_MAX,
+    AuditEntry, AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange,
+    DirectoryLimits, GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, RightsPatch, Store,
+    StoreError, TenantPatch, UnixMicros, WEIGHT_MILLI_MAX,
 };
 
 use crate::database::{Database, on_every_database};
@@ -555,7 +555,9 @@ async fn a_change_is_undone_once(database: Database) {
     // Many ask at the same time. The comparison is part of the change, so one of them finds it as it was left.
     let undo = |entry: &Box<AuditEntry>| {
         let (store, entry) = (store.clone(), entry.clone());
-        tokio::spawn(async move { store.change("admin", NOW, DirectoryChange::Undo { entry }).await })
+        tokio::spawn(
+            async move { store.change("admin", NOW, DirectoryChange::Undo { entry }).await },
+        )
     };
     let all: Vec<_> = (0..20).map(|_| undo(&entry)).collect();
     let mut undone = 0;

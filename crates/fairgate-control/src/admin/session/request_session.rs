@@ -121,7 +121,10 @@ impl WantedSession {
         let query = request.uri().query().unwrap_or_default();
         let by_query = query.split('&').find_map(|part| part.strip_prefix("session="));
         let word = by_header.or(by_query.map(str::as_bytes));
-        Self { admin: !at_clients && word != Some(b"me"), tenant: !at_admin && word != Some(b"admin") }
+        Self {
+            admin: !at_clients && word != Some(b"me"),
+            tenant: !at_admin && word != Some(b"admin"),
+        }
     }
 
     /// Returns the values of the cookies that may be used, the admin's first.

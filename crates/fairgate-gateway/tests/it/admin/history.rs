@@ -92,7 +92,8 @@ async fn a_tenant_that_was_only_refused_is_over_its_budget_and_not_unseen() {
     assert_eq!(row(&view, "tenants", "quiet")["state"], "over_budget");
     assert_eq!(row(&view, "tenants", "chat")["state"], "never_seen");
     assert_eq!(view["tenants"].as_array().map(Vec::len), Some(3), "each once");
-    let me = it.send(super::request(Some(&key), "GET", "/api/v1/me", json!(null))).await.expect(200);
+    let me =
+        it.send(super::request(Some(&key), "GET", "/api/v1/me", json!(null))).await.expect(200);
     assert_eq!(me["pools"][0]["state"], "over_budget");
     let summary = me["pools"][0]["summary"].as_str().expect("a sentence");
     assert!(summary.starts_with("A budget is used up"), "{summary}");

@@ -104,7 +104,9 @@ impl RowPrinter<'_> {
             }
             "gap" => {
                 let EventGap { missed } = understood(&data)?;
-                eprintln!("{missed} rows ended faster than they were read; `fairgate log` lists them");
+                eprintln!(
+                    "{missed} rows ended faster than they were read; `fairgate log` lists them"
+                );
                 Ok(())
             }
             _ => Ok(()),
@@ -147,7 +149,9 @@ fn line_of(row: &AttemptBody) -> String {
 }
 
 /// Puts cells into columns of fixed width, because the rows that come later are not known yet.
-fn row_line([at, status, code, tenant, model, worker, waited, total, tokens, id]: [&str; 10]) -> String {
+fn row_line(
+    [at, status, code, tenant, model, worker, waited, total, tokens, id]: [&str; 10],
+) -> String {
     format!(
         "{at:<20}  {status:>6}  {code:<18}  {tenant:<16}  {model:<16}  {worker:<12}  {waited:>8}  {total:>8}  \
          {tokens:>8}  {id}"
@@ -173,10 +177,11 @@ impl LogConditions {
         ];
         let has_names = named.iter().all(|(wanted, is)| wanted.is_none() || wanted.as_ref() == *is);
         let status = row.status.to_string();
-        let has_status = self.status.as_ref().is_none_or(|wanted| match wanted.strip_suffix("xx") {
-            Some(class) => status.starts_with(class),
-            None => *wanted == status,
-        });
+        let has_status =
+            self.status.as_ref().is_none_or(|wanted| match wanted.strip_suffix("xx") {
+                Some(class) => status.starts_with(class),
+                None => *wanted == status,
+            });
         let has_waited = self.waited_ms.is_none_or(|ms| row.waited_us >= ms.saturating_mul(1000));
         has_names && has_status && has_waited
     }

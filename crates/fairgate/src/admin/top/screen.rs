@@ -288,7 +288,9 @@ fn flows(model: &TopModel, width: u16, room: usize) -> Vec<Line<'static>> {
 fn flow_style(flow: &FlowRow) -> Style {
     match (flow.outside, flow.state) {
         (true, _) => warning(),
-        (false, "held" | "at cap" | "over budget" | "rate limited" | "disabled") => Style::new().fg(Color::Yellow),
+        (false, "held" | "at cap" | "over budget" | "rate limited" | "disabled") => {
+            Style::new().fg(Color::Yellow)
+        }
         _ => Style::new(),
     }
 }
