@@ -1,10 +1,13 @@
 //! Computes the effects of a change on the directory, with the same code for both databases.
 
+mod undo;
+
 use fairgate_money::Price;
 use fairgate_time::UnixMicros;
 use serde_json::Value as Json;
 
 use crate::budget::Budget;
+use crate::change_validation;
 use crate::directory::{
     DirectoryChange, DirectoryChangeResult, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
 };
@@ -12,7 +15,6 @@ use crate::error::StoreError;
 use crate::ledger::PriceVersion;
 use crate::secret::KeySecret;
 use crate::sql::{self, SqlStatement};
-use crate::{change_validation, undo_change};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -72,7 +74,7 @@ impl DirectoryChange {
                 ChangeSubject { key: Some(id), ..none }
             }
             Self::SetHosted { .. } => ChangeSubject { hosted: true, ..none },
-            Self::Undo { entry } => undo_change::subject(entry),
+            Self::Undo { entry } => undo::subject(entry),
             Self::KeepPrices { .. } => ChangeSubject { prices: true, ..none },
             Self::Note { .. } => none,
         }
@@ -94,7 +96,7 @@ impl DirectoryChange {
             Self::PatchGroup { name, patch } => patch_group(writer, found, &name, patch),
             Self::SetHosted { budgets } => Ok(set_hosted(writer, found, budgets)),
             Self::Undo { entry } => {
-                let inverse = undo_change::inverse(&entry, &found)?;
+                let inverse = undo::inverse(&entry, &found)?;
                 change_validation::change(actor, at, &inverse)?;
                 inverse.edit(actor, at, found)
             }

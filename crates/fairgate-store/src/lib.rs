@@ -32,7 +32,6 @@ mod store_options;
 mod stored_words;
 mod sums;
 mod transaction;
-mod undo_change;
 
 pub use attempt_search::{
     AttemptCursor, AttemptFilter, AttemptPage, AttemptSearch, SearchBound, SearchStop,

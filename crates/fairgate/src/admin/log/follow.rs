@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Number of printed rows that are remembered.
 const PRINTED_MAX: usize = 20_000;
 
-/// What a reader that was too slow has missed.
+/// Events that a reader missed because it was too slow.
 #[derive(Deserialize)]
 struct EventGap {
     missed: u64,

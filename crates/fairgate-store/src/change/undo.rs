@@ -7,8 +7,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
+use super::{ChangeLookup, ChangeSubject};
 use crate::budget::Budget;
-use crate::change::{ChangeLookup, ChangeSubject};
 use crate::directory::{DirectoryChange, GroupPatch, Key, KeyPatch, TenantPatch};
 use crate::error::StoreError;
 use crate::key_rights::RightsPatch;
