@@ -99,6 +99,7 @@ async fn sums(store: &Store, by: UsageGrouping) -> Vec<UsageRow> {
         until: None,
         tenant: None,
         model: None,
+        quantiles: true,
         ..UsageQuery::default()
     };
     store.usage(query).await.unwrap().rows
