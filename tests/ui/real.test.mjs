@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import * as format from '../../crates/fairgate-dashboard/ui/core/format.js';
-import { expectNoFaults, launch, numbersOf, open, picture, settle, signIn, visit } from './browser.mjs';
+import { expectNoFaults, launch, numbersOf, open, picture, signIn, visit } from './browser.mjs';
 import { SLOTS, startGateway } from './real_gateway.mjs';
 import { everyCall, sessionOf } from './every_call.mjs';
 
@@ -45,6 +45,7 @@ async function eventually(look, seconds = 60) {
 /** Opens a window that is signed in as an operator, and closes it after the test. */
 async function signedIn(t, at = gateway, options = {}) {
   const page = await open(browser, options);
+  page.setDefaultTimeout(60_000);
   t.after(() => page.context().close());
   await signIn(page, `${at.admin}/`, at.token);
   return page;
@@ -472,8 +473,6 @@ test('the flood: who only clicks what the pages show finds it, caps it, and sees
   // Its page names the tenant that asks for more than it is due, and whose requests wait.
   await page.waitForFunction(() => / asked for [\d.]+\s% and is due [\d.]+\s%/.test(document.querySelector('#lead')?.textContent));
   const [, who] = /waits?\. (\S+) asked for/.exec(await page.textContent('#lead'));
-  const waitsOfOthers = async () => Object.entries(await numbersOf(page, `Flows of ${pool} by tenant`)).filter(([name]) => name !== who).map(([, row]) => row.wait_p95);
-  assert.ok((await waitsOfOthers()).length > 0);
   await page.click(`td[data-column=name] a:has-text("${who}")`);
   await page.waitForFunction(() => /times what it is due|of its requests wait: the pool is full/.test(document.querySelector('#flow-panel p')?.textContent));
   await page.waitForSelector('#flow-keys li');
