@@ -134,18 +134,18 @@ impl RowPrinter<'_> {
 
 fn line_of(row: &AttemptBody) -> String {
     let cells = [
-        &to_the_second(&row.started_at),
-        &row.status.to_string(),
-        &text_or_dash(row.code.as_deref()),
-        &one_line(&row.tenant).to_string(),
-        &one_line(&row.model).to_string(),
-        &text_or_dash(row.worker.as_deref()),
-        &span(row.waited_us).to_string(),
-        &span(row.total_us).to_string(),
-        &row.charged_tokens.to_string(),
-        &one_line(&row.request).to_string(),
+        to_the_second(&row.started_at),
+        row.status.to_string(),
+        text_or_dash(row.code.as_deref()),
+        one_line(&row.tenant),
+        one_line(&row.model),
+        text_or_dash(row.worker.as_deref()),
+        span(row.waited_us).to_string(),
+        span(row.total_us).to_string(),
+        row.charged_tokens.to_string(),
+        one_line(&row.request),
     ];
-    row_line(cells.map(String::as_str))
+    row_line(cells.each_ref().map(String::as_str))
 }
 
 /// Puts cells into columns of fixed width, because the rows that come later are not known yet.
