@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use fairgate_config::{ConfigErrors, ReloadPlan};
 use fairgate_fleet::Fleet;
 use fairgate_store::{DeclarationPlan, InstallationSecret, KeyHash, UnixMicros};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use crate::event_hub::EventHub;
 use crate::live::{PoolHistories, PoolSnapshotCache, RecentFlowsCache, sample_until_closing};
@@ -85,6 +85,8 @@ pub struct ControlPlane {
     /// Secret that seals the sessions, once it has been read from the store.
     pub(crate) session_secret: OnceCell<InstallationSecret>,
     pub(crate) projects: ProjectsCache,
+    /// Held while an operator changes a pool: the state before, which the audit trail gets, is then that of the change.
+    pub(crate) pool_changes: Mutex<()>,
     reloader: OnceLock<Box<dyn ConfigReloader>>,
 }
 
@@ -107,6 +109,7 @@ impl ControlPlane {
             revoked_sessions: RevokedSessions::default(),
             session_secret: OnceCell::new(),
             projects: ProjectsCache::default(),
+            pool_changes: Mutex::new(()),
             reloader: OnceLock::new(),
         }
     }

@@ -1,10 +1,13 @@
 //! Computes the effects of a change on the directory, with the same code for both databases.
 
+mod undo;
+
 use fairgate_money::Price;
 use fairgate_time::UnixMicros;
 use serde_json::Value as Json;
 
 use crate::budget::Budget;
+use crate::change_validation;
 use crate::declarations::{DeclarationRecord, DeclaredKind};
 use crate::directory::{
     DirectoryChange, DirectoryChangeResult, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
@@ -76,6 +79,7 @@ impl DirectoryChange {
                 ChangeSubject { key: Some(id), ..none }
             }
             Self::SetHosted { .. } => ChangeSubject { hosted: true, ..none },
+            Self::Undo { entry } => undo::subject(entry),
             Self::KeepPrices { .. } => ChangeSubject { prices: true, ..none },
             Self::Note { .. } => none,
         }
@@ -98,6 +102,7 @@ impl DirectoryChange {
             | Self::CreateKey { .. }
             | Self::SetHosted { .. }
             | Self::KeepPrices { .. }
+            | Self::Undo { .. }
             | Self::Note { .. } => None,
         }
     }
@@ -123,6 +128,11 @@ impl DirectoryChange {
             }
             Self::PatchGroup { name, patch } => patch_group(writer, found, &name, patch),
             Self::SetHosted { budgets } => Ok(set_hosted(writer, found, budgets)),
+            Self::Undo { entry } => {
+                let inverse = undo::inverse(&entry, &found)?;
+                change_validation::change(actor, at, &inverse)?;
+                inverse.edit(actor, at, found)
+            }
             Self::KeepPrices { prices } => keep_prices(writer, found, &prices),
             Self::RemoveGroup { name } => remove_group(writer, found, &name),
             Self::AddTenant { name, group, weight, limits, requires } => {

@@ -95,7 +95,9 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
         ),
         DirectoryChange::PatchKey { patch, .. } => key(at, patch),
         DirectoryChange::Note { subject, .. } => name("subject", subject),
-        DirectoryChange::RemoveGroup { .. }
+        // The inverse change is checked once it is known.
+        DirectoryChange::Undo { .. }
+        | DirectoryChange::RemoveGroup { .. }
         | DirectoryChange::RemoveTenant { .. }
         | DirectoryChange::RotateKey { .. }
         | DirectoryChange::RevokeKey { .. } => Ok(()),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{Budget, HostedUse};
 use crate::declarations::{DeclarationRecord, DeclaredSource};
 use crate::key_rights::{KeyRights, RightsPatch};
+use crate::ledger::AuditEntry;
 use crate::secret::KeyHash;
 
 /// All data that the gateway needs to authenticate clients. A directory is small enough to be held in memory as a
@@ -220,6 +221,13 @@ pub enum DirectoryChange {
     SetHosted {
         /// All budgets of the hosted tier. Budgets that are not listed are removed.
         budgets: Vec<Budget>,
+    },
+    /// Makes the inverse of an earlier change of a group, tenant, key or the hosted tier: sets back what that change had
+    /// changed. Fails with [`StoreError::ChangedSince`](crate::StoreError::ChangedSince) if somebody has changed the same
+    /// since; that is checked in the transaction of the inverse change.
+    Undo {
+        /// Audit entry of the change, as it was read from the store.
+        entry: Box<AuditEntry>,
     },
     /// Stores these prices permanently. Known prices are left unchanged, and each new price gets an audit entry. All
     /// prices that were ever stored must have the same currency.

@@ -22,7 +22,8 @@ pub enum FlowCondition {
     RateLimited,
     /// The tenant is disabled.
     Disabled,
-    /// No request of the tenant has come to this pool, as far as the gateway knows.
+    /// No request of the tenant has come to this pool, as far as the gateway knows: none waits or was served lately, and
+    /// none was refused.
     NeverSeen,
 }
 

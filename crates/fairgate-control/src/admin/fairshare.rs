@@ -164,7 +164,10 @@ async fn view(app: &ControlPlane, pool: Option<&str>, all: bool) -> Result<LiveV
     for pool in &pools {
         let view = pool_view(app, pool).await?;
         views.push(match all {
-            true => with_never_seen(view, &app.data.identity.directory()),
+            true => {
+                let directory = app.data.identity.directory();
+                with_never_seen(view, &flow_source(app, &pool.name, &directory))
+            }
             false => view,
         });
     }

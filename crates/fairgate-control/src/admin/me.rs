@@ -117,7 +117,7 @@ fn my_pool(
         summary: String::new(),
         slots: view.slots,
         expected_wait_ms: None,
-        now: FlowNow { state: FlowCondition::NeverSeen, ..FlowNow::default() },
+        now: FlowNow::default(),
         max_in_flight: view.slots,
         in_flight: 0,
         queued: 0,
@@ -143,6 +143,14 @@ fn my_pool(
         my_pool.lag_bound_tokens = mine.lag_bound_tokens;
         my_pool.service = without_names(mine.service.clone());
         my_pool.why = why(view, group, mine);
+    } else {
+        source.complete(Attribute::Tenant, &caller.tenant, 0, &mut my_pool.now);
+        if my_pool.now.state == FlowCondition::Idle && my_pool.now.last_refusal.is_none() {
+            my_pool.now.state = FlowCondition::NeverSeen;
+        } else {
+            my_pool.why = "none of its requests waits or is in flight here; its share is worked out when one does"
+                .to_owned();
+        }
     }
     if setup.shares_cached_prompts() {
         hide_pool_tokens(&mut my_pool);

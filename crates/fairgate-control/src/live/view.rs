@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fairgate_api::admin::{FlowCondition, FlowNow, PoolView, ServiceView, TenantView, TiersView};
+use fairgate_api::admin::{FlowCondition, PoolView, ServiceView, TenantView, TiersView};
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
 use fairgate_core::snapshot::Snapshot;
@@ -174,7 +174,8 @@ pub(crate) fn without_rows(view: &PoolView) -> PoolView {
 }
 
 /// Adds what the history and the directory know: the parts of the last minute, and the states of the flows.
-pub(crate) fn with_window(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+pub(crate) fn with_window(view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+    let mut view = with_refused(view, source);
     let window = &source.window;
     (view.window_s, view.granted) = (window.seconds, window.granted);
     view.refused = window.refused;
@@ -193,31 +194,54 @@ pub(crate) fn with_window(mut view: PoolView, source: &FlowNowSource<'_>) -> Poo
     view
 }
 
-/// Adds the tenants of the directory of which the pool has seen nothing.
-pub(crate) fn with_never_seen(mut view: PoolView, directory: &Directory) -> PoolView {
-    let shown = view.tenants.iter().map(|row| &*row.tenant);
-    let seen: HashSet<&str> = shown.chain(view.omitted.iter().map(String::as_str)).collect();
-    let never = |tenant: &&Tenant| !seen.contains(&*tenant.name);
-    let unseen: Vec<TenantView> = (directory.tenants.iter().filter(never))
-        .map(|tenant| TenantView {
-            tenant: tenant.name.clone(),
-            group: tenant.group.clone(),
-            tenant_id: tenant.name.clone(),
-            fairshare_group: tenant.group.clone(),
-            weight: tenant.weight,
-            now: FlowNow {
-                state: match tenant.disabled {
-                    true => FlowCondition::Disabled,
-                    false => FlowCondition::NeverSeen,
-                },
-                window_s: view.window_s,
-                ..FlowNow::default()
-            },
-            ..TenantView::default()
-        })
-        .collect();
-    view.tenants.extend(unseen);
+/// Adds the tenants of which the scheduler knows nothing because each of their requests was refused, and one of them in
+/// the last minute.
+fn with_refused(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+    let lately = source.refusals.refused_lately(source.pool, Attribute::Tenant);
+    let absent = absent_tenants(&view, source.directory);
+    let refused = absent.filter(|tenant| lately.iter().any(|name| **name == *tenant.name));
+    let refused: Vec<TenantView> = refused.map(row_without_requests).collect();
+    if !refused.is_empty() {
+        view.tenants.extend(refused);
+        view.tenants.sort_by(|a, b| (&a.group, &a.tenant).cmp(&(&b.group, &b.tenant)));
+    }
     view
+}
+
+/// Adds the tenants of the directory that the view does not list. Those of which no request has come have the state
+/// `never_seen`.
+pub(crate) fn with_never_seen(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+    let absent = absent_tenants(&view, source.directory);
+    let mut absent: Vec<TenantView> = absent.map(row_without_requests).collect();
+    for row in &mut absent {
+        source.complete(Attribute::Tenant, &row.tenant, 0, &mut row.now);
+        if row.now.state == FlowCondition::Idle && row.now.last_refusal.is_none() {
+            row.now.state = FlowCondition::NeverSeen;
+        }
+    }
+    view.tenants.extend(absent);
+    view
+}
+
+/// Returns the tenants of the directory of which the pool has no request.
+fn absent_tenants<'a>(
+    view: &PoolView,
+    directory: &'a Directory,
+) -> impl Iterator<Item = &'a Tenant> + use<'a> {
+    let shown = view.tenants.iter().map(|row| row.tenant.clone());
+    let seen: HashSet<String> = shown.chain(view.omitted.iter().cloned()).collect();
+    directory.tenants.iter().filter(move |tenant| !seen.contains(&tenant.name))
+}
+
+fn row_without_requests(tenant: &Tenant) -> TenantView {
+    TenantView {
+        tenant: tenant.name.clone(),
+        group: tenant.group.clone(),
+        tenant_id: tenant.name.clone(),
+        fairshare_group: tenant.group.clone(),
+        weight: tenant.weight,
+        ..TenantView::default()
+    }
 }
 
 /// Adds the data that the scheduler does not have: the use of tokens and money by tier, and the state of the

@@ -39,6 +39,11 @@ pub struct ListenerRoutes {
 #[derive(Clone, Copy, Debug)]
 pub struct AtClientAddress;
 
+/// Marks a request for the control plane that arrived at an address of the admin API alone. Sessions of tenants begin and
+/// count at the clients' address.
+#[derive(Clone, Copy, Debug)]
+pub struct AtAdminAddress;
+
 /// Address of the client whose connection a request for the control plane came on; behind a trusted proxy, the last
 /// address that the proxy names.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +104,11 @@ async fn answer(
         }
     }
     if is_of_control(path, door.serves_admin) {
+        let mut request = request;
         let client = client_address(&app, connection, request.headers());
+        if !door.serves_clients {
+            request.extensions_mut().insert(AtAdminAddress);
+        }
         return Box::pin(control(&door, client, request)).await;
     }
     if door.serves_clients && (door.is_for_clients)(request.method(), path) {
