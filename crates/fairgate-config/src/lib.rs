@@ -50,8 +50,8 @@ pub use classes::{
     PolicyClass, PolicyClassName, PolicyClasses,
 };
 pub use config::{
-    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
-    FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind, FleetShareLevel, HealthConfig,
+    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, CostUnit,
+    DiscoverConfig, FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind, FleetShareLevel, HealthConfig,
     HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig,
     ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope,
     QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamCredential,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fairgate_journal::format_policy;
 use fairgate_money::{ModelPrices, PerMillion, Price, PriceRates};
+use fairgate_price::worker_time::WorkerPrices;
 
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
 use crate::config::{
@@ -465,6 +466,8 @@ fn prefix_settings(list: &mut SettingList<'_>, index: PrefixIndexConfig) {
 
 fn cost_settings(list: &mut SettingList<'_>, cost: &CostConfig) {
     let CostConfig {
+        unit,
+        prices,
         input_milli,
         cached_milli,
         output_milli,
@@ -479,6 +482,16 @@ fn cost_settings(list: &mut SettingList<'_>, cost: &CostConfig) {
         Tokenizer::O200k => "o200k",
         Tokenizer::Cl100k => "cl100k",
     };
+    list.live("cost.unit", unit.name());
+    if let Some(prices) = prices {
+        let WorkerPrices { request, input, input_input, cached, output, context_output } = prices;
+        list.live("cost.prices.request", request);
+        list.live("cost.prices.input", input);
+        list.live("cost.prices.input_input", input_input);
+        list.live("cost.prices.cached", cached);
+        list.live("cost.prices.output", output);
+        list.live("cost.prices.context_output", context_output);
+    }
     list.live("cost.input", format_thousandths(*input_milli));
     list.live("cost.cached_input", format_thousandths(*cached_milli));
     list.live("cost.output", format_thousandths(*output_milli));
