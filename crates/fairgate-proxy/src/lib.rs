@@ -34,6 +34,7 @@ pub mod tls;
 mod upstream;
 mod upstream_failure;
 mod worker_reporter;
+mod worker_time;
 
 pub use start::DataPlaneStartError;
 pub use upstream::UpstreamError;

@@ -15,6 +15,7 @@ mod roster;
 mod sessions;
 mod spending;
 mod state_files;
+mod state_units;
 mod uncached_costs;
 mod workers;
 

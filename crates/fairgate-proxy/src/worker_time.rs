@@ -1,0 +1,317 @@
+//! Worker time in the gateway: one meter for each own worker of a pool, and the costs that follow from its prices.
+//!
+//! The rules are in `fairgate-price`. This module adds what a gateway has: a clock, names of tenants and models, and
+//! a lock. A meter learns in every pool that sees all that its workers do, whatever the pool counts, so that
+//! `fairgate calibrate` can tell what a change of the unit would bring.
+//!
+//! An attempt is counted on the terms that were in force when it got its slot, so a change of prices or of the unit
+//! concerns later attempts only.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fairgate_dialect::TokenUsage;
+use fairgate_price::worker_time::{
+    FullBatch, GrantedRequest, MeterStatus, MeteredRequest, RequestWork, WorkSource, WorkerPriceSet,
+    WorkerPrices, WorkerTimeMeter,
+};
+
+/// Greatest number of pairs of tenant and model whose names a meter keeps.
+const NAMES_MAX: usize = 1024;
+
+/// The meter of one worker in one pool.
+pub(crate) struct WorkerMeter {
+    /// Time zero of the meter's clock.
+    started: Instant,
+    /// Prices that the file states; `None` if they are learned.
+    stated: Option<WorkerPrices>,
+    hasher: RandomState,
+    state: Mutex<WorkerMeterState>,
+}
+
+struct WorkerMeterState {
+    meter: WorkerTimeMeter,
+    /// Tenant and model of each source.
+    names: BTreeMap<WorkSource, (Box<str>, Box<str>)>,
+}
+
+/// A tenant and a model, and a typical request of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypicalRequest {
+    /// Name of the tenant.
+    pub tenant: Box<str>,
+    /// Name of the model, as clients name it.
+    pub model: Box<str>,
+    /// Means over the recent requests.
+    pub work: RequestWork,
+}
+
+/// An attempt that its worker's meter follows. Dropping it ends it with unknown usage.
+pub(crate) struct MeteredAttempt {
+    meter: Arc<WorkerMeter>,
+    /// The meter's number of the attempt; `None` if the meter has too many to follow.
+    id: Option<MeteredRequest>,
+    has_ended: bool,
+}
+
+/// The terms on which the scheduler counts an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CostTerms {
+    /// The attempt costs its charged tokens.
+    Tokens,
+    /// The attempt costs microseconds of a full worker.
+    WorkerTime(WorkerTimeTerms),
+}
+
+/// Prices of a worker's time, and the batch of the full worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WorkerTimeTerms {
+    pub(crate) prices: WorkerPrices,
+    pub(crate) batch: FullBatch,
+}
+
+impl WorkerTimeTerms {
+    /// Returns what a price set states.
+    pub(crate) fn of(set: &WorkerPriceSet) -> Self {
+        Self { prices: set.prices, batch: set.batch }
+    }
+
+    /// Returns the mean of workers' terms, weighted by their slots; `None` if there are no workers.
+    pub(crate) fn mean(workers: &[(Self, u64)]) -> Option<Self> {
+        let prices: Vec<_> =
+            workers.iter().map(|(terms, slots)| (terms.prices, *slots)).collect();
+        let prices = WorkerPrices::mean(&prices)?;
+        let slots: u128 = workers.iter().map(|(_, slots)| u128::from((*slots).max(1))).sum();
+        let batches = workers
+            .iter()
+            .map(|(terms, slots)| u128::from(terms.batch.thousandths()) * u128::from((*slots).max(1)));
+        let mean = batches.fold(0, u128::saturating_add) / slots;
+        let batch = FullBatch::from_thousandths(u64::try_from(mean).unwrap_or(u64::MAX));
+        Some(Self { prices, batch })
+    }
+
+    /// Returns the cost of a usage in microseconds; 0 if nothing was used.
+    pub(crate) fn cost(&self, usage: TokenUsage, choices: u64) -> u64 {
+        match usage == TokenUsage::default() {
+            true => 0,
+            false => self.prices.cost(work(usage, choices)),
+        }
+    }
+
+    /// Returns what it costs to hold a slot for this time, in microseconds.
+    pub(crate) fn slot_cost(&self, held: Duration) -> u64 {
+        self.batch.slot_cost(held)
+    }
+}
+
+/// Returns the work of a request with this usage and number of answers.
+pub(crate) fn work(usage: TokenUsage, choices: u64) -> RequestWork {
+    let TokenUsage { input, cached, output } = usage;
+    RequestWork { input, cached, output, choices }
+}
+
+impl WorkerMeter {
+    /// Creates the meter of a worker with this number of slots. It learns unless prices are stated.
+    pub(crate) fn new(slots: u64, stated: Option<WorkerPrices>) -> Self {
+        let slots = whole_slots(slots);
+        let meter = match stated {
+            Some(prices) => WorkerTimeMeter::stated(slots, prices),
+            None => WorkerTimeMeter::new(slots),
+        };
+        Self {
+            started: Instant::now(),
+            stated,
+            hasher: RandomState::new(),
+            state: Mutex::new(WorkerMeterState { meter, names: BTreeMap::new() }),
+        }
+    }
+
+    /// Returns the prices that the file states; `None` if they are learned.
+    pub(crate) fn stated(&self) -> Option<WorkerPrices> {
+        self.stated
+    }
+
+    /// Sets the number of the worker's slots. The prices follow at once.
+    pub(crate) fn set_slots(&self, at: Instant, slots: u64) {
+        let now_us = self.now_us(at);
+        self.lock().meter.set_slots(now_us, whole_slots(slots));
+    }
+
+    /// Notes that a request has gone to the worker. `streams` is true if its answer comes in pieces as the model writes
+    /// it.
+    pub(crate) fn granted(
+        self: &Arc<Self>,
+        at: Instant,
+        (tenant, model): (&str, &str),
+        expected: RequestWork,
+        streams: bool,
+    ) -> MeteredAttempt {
+        let source = self.source(tenant, model);
+        let now_us = self.now_us(at);
+        let mut state = self.lock();
+        state.note_name(source, tenant, model);
+        let id = state.meter.granted(now_us, GrantedRequest { source, expected, streams });
+        drop(state);
+        MeteredAttempt { meter: self.clone(), id, has_ended: false }
+    }
+
+    /// Returns the prices that hold now.
+    pub(crate) fn price_set(&self) -> WorkerPriceSet {
+        *self.lock().meter.price_set()
+    }
+
+    /// Returns the state of the learning.
+    pub(crate) fn status(&self) -> MeterStatus {
+        self.lock().meter.status()
+    }
+
+    /// Returns a typical request of this tenant and model; `None` if none has ended on this worker lately.
+    pub(crate) fn typical_request(&self, tenant: &str, model: &str) -> Option<RequestWork> {
+        let source = self.source(tenant, model);
+        self.lock().meter.typical_request(source)
+    }
+
+    /// Returns a typical request of each tenant and model that the worker has served lately.
+    pub(crate) fn typical_requests(&self) -> Vec<TypicalRequest> {
+        let state = self.lock();
+        let named = |(source, work)| {
+            let (tenant, model) = state.names.get(&source)?.clone();
+            Some(TypicalRequest { tenant, model, work })
+        };
+        state.meter.typical_requests().filter_map(named).collect()
+    }
+
+    fn source(&self, tenant: &str, model: &str) -> WorkSource {
+        WorkSource(self.hasher.hash_one((tenant, model)))
+    }
+
+    fn now_us(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.started).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WorkerMeterState> {
+        // A panic inside would be a fault of the arithmetic; the sums are still sums.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkerMeterState {
+    fn note_name(&mut self, source: WorkSource, tenant: &str, model: &str) {
+        if self.names.contains_key(&source) {
+            return;
+        }
+        if self.names.len() >= NAMES_MAX {
+            let known: Vec<WorkSource> =
+                self.meter.typical_requests().map(|(source, _)| source).collect();
+            self.names.retain(|source, _| known.contains(source));
+        }
+        self.names.insert(source, (tenant.into(), model.into()));
+    }
+}
+
+impl MeteredAttempt {
+    /// Notes events of a stream with output.
+    pub(crate) fn note_output(&self, at: Instant, events: u32) {
+        let Some(id) = self.id else { return };
+        let now_us = self.meter.now_us(at);
+        let mut state = self.meter.lock();
+        for _ in 0..events {
+            state.meter.chunk(now_us, id);
+        }
+    }
+
+    /// Notes the end of the attempt, with its work if that is known.
+    pub(crate) fn end(mut self, at: Instant, work: Option<RequestWork>) {
+        self.end_once(at, work);
+    }
+
+    fn end_once(&mut self, at: Instant, work: Option<RequestWork>) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        let now_us = self.meter.now_us(at);
+        let mut state = self.meter.lock();
+        match self.id {
+            Some(id) => state.meter.ended(now_us, id, work),
+            None => state.meter.ended_untracked(now_us),
+        }
+    }
+}
+
+impl Drop for MeteredAttempt {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.end_once(Instant::now(), None);
+        }
+    }
+}
+
+fn whole_slots(slots: u64) -> u32 {
+    u32::try_from(slots.max(1)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICES: WorkerPrices = WorkerPrices {
+        request: 2_490_000_000,
+        input: 10_600_000,
+        input_input: 1_200,
+        cached: 800_000,
+        output: 188_000_000,
+        context_output: 26_000,
+    };
+    const WORK: RequestWork = RequestWork { input: 100, cached: 25, output: 10, choices: 1 };
+
+    #[test]
+    fn a_mean_of_terms_weighs_batches_by_slots() {
+        let terms = |thousandths| WorkerTimeTerms {
+            prices: PRICES,
+            batch: FullBatch::from_thousandths(thousandths),
+        };
+        let mean = WorkerTimeTerms::mean(&[(terms(16_000), 16), (terms(4_000), 8)]).unwrap();
+        assert_eq!((mean.prices, mean.batch.thousandths()), (PRICES, 12_000));
+        assert_eq!(WorkerTimeTerms::mean(&[]), None);
+    }
+
+    #[test]
+    fn nothing_used_costs_nothing() {
+        let batch = FullBatch::from_thousandths(16_000);
+        let terms = WorkerTimeTerms { prices: PRICES, batch };
+        assert_eq!(terms.cost(TokenUsage::default(), 1), 0);
+        let usage = TokenUsage { input: 4096, cached: 0, output: 64 };
+        assert_eq!(terms.cost(usage, 1), 74_579);
+        assert_eq!(terms.slot_cost(Duration::from_secs(16)), 1_000_000);
+    }
+
+    #[test]
+    fn an_attempt_ends_once_also_if_it_is_dropped() {
+        let meter = Arc::new(WorkerMeter::new(16, None));
+        let at = Instant::now();
+        let attempt = || meter.granted(at, ("chat", "llama"), WORK, true);
+        drop(attempt());
+        assert_eq!(meter.typical_request("chat", "llama"), None);
+        let streamed = attempt();
+        streamed.note_output(at + Duration::from_millis(5), 3);
+        streamed.end(at + Duration::from_millis(9), Some(WORK));
+        assert_eq!(meter.typical_request("chat", "llama"), Some(WORK));
+        let typical = TypicalRequest { tenant: "chat".into(), model: "llama".into(), work: WORK };
+        assert_eq!(meter.typical_requests(), [typical]);
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let meter = Arc::new(WorkerMeter::new(16, Some(PRICES)));
+        for i in 0..3 * NAMES_MAX {
+            meter.granted(Instant::now(), (&i.to_string(), "llama"), WORK, false).end(
+                Instant::now(),
+                Some(WORK),
+            );
+        }
+        assert!(meter.lock().names.len() <= NAMES_MAX);
+        assert!(!meter.typical_requests().is_empty());
+    }
+}
