@@ -212,6 +212,8 @@ fn accepted(routed: RequestIn<'_, RoutedRequest>) -> RequestIn<'_, AcceptedReque
         expected,
         estimate: ESTIMATE,
         estimate_uncached: ESTIMATE,
+        scheduled: ESTIMATE,
+        scheduled_uncached: ESTIMATE,
         class: None,
         prefix: None,
         last_worker: None,
