@@ -15,6 +15,7 @@ use fairgate_api::admin::{
     BudgetBody, ClassView, FlowCondition, FlowNow, GroupView, LimitsBody, PoolView, ServiceView,
     TenantView,
 };
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Percentage;
 use fairgate_proxy::identity::Caller;
@@ -76,6 +77,9 @@ pub(super) struct LimitsLeftBody {
 pub(super) struct MyPoolBody {
     /// Name of the pool, as in the configuration.
     pool: String,
+    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`. The fields without a unit in their names are
+    /// in it.
+    unit: &'static str,
     /// The state of the tenant's requests and the reason for it, in one sentence.
     summary: String,
     /// Maximum number of requests in flight in the pool, over all tenants.
@@ -102,12 +106,16 @@ pub(super) struct MyPoolBody {
     /// Part of the pool that the tenant's weight gives it at this instant, among the tenants that have requests now, from
     /// 0 to 1.
     weight_share: Option<f64>,
-    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. Null
-    /// if the tenants of the pool share cached prompts. All token counts of the pool are then null, because they would
-    /// show what others have sent.
+    /// Lag in the unit of the pool, which is the service that the tenant is owed. Below 0, the tenant got more than its
+    /// share. Null if the tenants of the pool share cached prompts. All counts of service in the pool are then null,
+    /// because they would show what others have sent.
+    lag: Option<i64>,
+    /// Maximum possible lag now. Null if the tenant has no queued request, or if the policy divides slots by weight
+    /// (`partition`).
+    lag_bound: Option<i64>,
+    /// The same as `lag`; null if the pool does not count tokens.
     lag_tokens: Option<i64>,
-    /// Maximum possible lag now, in tokens. Null if the tenant has no queued request, or if the policy divides slots by
-    /// weight (`partition`).
+    /// The same as `lag_bound`; null if the pool does not count tokens.
     lag_bound_tokens: Option<i64>,
     /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]
@@ -206,6 +214,7 @@ fn my_pool(
     let group = view.groups.iter().find(|group| *group.name == *caller.group);
     let mut my_pool = MyPoolBody {
         pool: view.pool.clone(),
+        unit: setup.unit().name(),
         summary: String::new(),
         slots: view.slots,
         expected_wait_ms: None,
@@ -215,6 +224,8 @@ fn my_pool(
         queued: 0,
         slot_cap: None,
         weight_share: None,
+        lag: Some(0),
+        lag_bound: None,
         lag_tokens: Some(0),
         lag_bound_tokens: None,
         service: ServiceView::default(),
@@ -231,7 +242,8 @@ fn my_pool(
         let in_flight = mine.in_flight;
         source.complete(Attribute::Tenant, &caller.tenant, in_flight, &mut my_pool.now);
         my_pool.weight_share = mine.weight_share;
-        my_pool.lag_tokens = Some(mine.lag_tokens);
+        (my_pool.lag, my_pool.lag_bound) = (Some(mine.lag), mine.lag_bound);
+        my_pool.lag_tokens = mine.lag_tokens;
         my_pool.lag_bound_tokens = mine.lag_bound_tokens;
         my_pool.service = without_names(mine.service.clone());
         my_pool.why = why(view, group, mine);
@@ -239,6 +251,9 @@ fn my_pool(
     if setup.shares_cached_prompts() {
         my_pool.hide_tokens();
         my_pool.merge_families(setup);
+    }
+    if setup.unit() != CostUnit::Tokens {
+        my_pool.clear_token_names();
     }
     my_pool.summary = my_pool.summary();
     my_pool
@@ -288,14 +303,23 @@ impl MyPoolBody {
         }
     }
 
+    /// Clears the fields that count tokens by their names, because the pool counts in another unit.
+    fn clear_token_names(&mut self) {
+        (self.lag_tokens, self.lag_bound_tokens) = (None, None);
+        self.now.clear_token_names();
+        self.service.clear_token_names();
+        self.classes.iter_mut().for_each(ClassView::clear_token_names);
+    }
+
     /// Removes the token counts, because they depend on which prompts other tenants have sent.
     fn hide_tokens(&mut self) {
+        (self.lag, self.lag_bound) = (None, None);
         (self.lag_tokens, self.lag_bound_tokens) = (None, None);
         self.service = without_tokens(std::mem::take(&mut self.service));
         hide_tokens(&mut self.now);
         for class in &mut self.classes {
             hide_tokens(&mut class.now);
-            class.deficit_tokens = None;
+            (class.deficit, class.deficit_tokens) = (None, None);
             class.service = without_tokens(std::mem::take(&mut class.service));
         }
     }
