@@ -211,7 +211,7 @@ async fn budgets_and_rates_count_the_same_tokens_in_both_units() {
         seen.push((refused.code(), budget.used, budget.reserved, rows));
         house.close().await;
     }
-    assert_eq!(seen[0].0, "tokens_per_minute");
+    assert_eq!(seen[0].0, "rate_limited_tokens");
     assert_eq!(seen[0], seen[1]);
 }
 
@@ -363,7 +363,7 @@ async fn a_pool_view_names_its_unit_and_calls_nothing_else_tokens() {
     let house = house_with(&upstream.url(), counts_worker_time).await;
     answered(&mut upstream, &house, [4096, 0, 64]).await;
     house.quiet().await;
-    let live = admin(&house, "/api/v1/live").await;
+    let live = admin(&house, "/api/v1/fairshare/live").await;
     let (pool, tenant) = (&live["pools"][0], &live["pools"][0]["tenants"][0]);
     assert_eq!(pool["unit"], "worker_time");
     assert_eq!((&tenant["got"], &tenant["got_tokens"]), (&json!(74_579), &Value::Null), "{tenant}");
@@ -377,7 +377,7 @@ async fn a_pool_view_names_its_unit_and_calls_nothing_else_tokens() {
     answered(&mut upstream, &house, [4096, 0, 64]).await;
     house.quiet().await;
     tokio::time::sleep(Duration::from_millis(250)).await;
-    let live = admin(&house, "/api/v1/live").await;
+    let live = admin(&house, "/api/v1/fairshare/live").await;
     let (pool, tenant) = (&live["pools"][0], &live["pools"][0]["tenants"][0]);
     assert_eq!(pool["unit"], "tokens");
     assert_eq!((&tenant["got"], &tenant["got_tokens"]), (&json!(4160), &json!(4160)), "{tenant}");
