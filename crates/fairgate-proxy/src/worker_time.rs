@@ -14,12 +14,20 @@ use std::time::{Duration, Instant};
 
 use fairgate_dialect::TokenUsage;
 use fairgate_price::worker_time::{
-    FullBatch, GrantedRequest, MeterStatus, MeteredRequest, RequestWork, WorkSource, WorkerPriceSet,
+    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, RequestWork, WorkSource, WorkerPriceSet,
     WorkerPrices, WorkerTimeMeter,
 };
 
-/// Greatest number of pairs of tenant and model whose names a meter keeps.
+/// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
 const NAMES_MAX: usize = 1024;
+/// Seconds of full windows, windows and requests from which on a note is made of what they show.
+const FULL_SECONDS_MIN: u64 = 30;
+const WINDOWS_MIN: u64 = 16;
+const REQUESTS_MIN: u64 = 100;
+/// The least part of the slots that should decode while all are taken, in millionths.
+const FILL_PPM_MIN: u64 = 800_000;
+/// The most by which windows should be off, in millionths.
+const DEVIATION_PPM_MAX: u64 = 100_000;
 
 /// The meter of one worker in one pool.
 pub(crate) struct WorkerMeter {
@@ -35,6 +43,45 @@ struct WorkerMeterState {
     meter: WorkerTimeMeter,
     /// Tenant and model of each source.
     names: BTreeMap<WorkSource, (Box<str>, Box<str>)>,
+    /// Completed work by tenant.
+    tenants: BTreeMap<Box<str>, TenantWork>,
+    /// Completed requests whose answers reported cached tokens, even if there were none.
+    reported_cached: u64,
+    completed: u64,
+}
+
+/// Summary of the meter of a worker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerCalibration {
+    /// Name of the worker.
+    pub worker: String,
+    /// Number of its slots, over all ranks.
+    pub slots: u64,
+    /// Name of the state of the learning: `start`, `learning`, `nothing_streams`, `quiet` or `stated`.
+    pub learning: &'static str,
+    /// State of the meter.
+    pub status: MeterStatus,
+    /// Number of the price set, counted from 0 since the meter started.
+    pub price_set: u64,
+    /// The six prices in picoseconds, in the order of their names in the configuration.
+    pub prices: [u64; 6],
+    /// Number of requests that the full worker decodes at once, in thousandths.
+    pub batch_thousandths: u64,
+    /// Sentences about what keeps the prices from being exact.
+    pub notes: Vec<String>,
+    /// A typical request of each tenant and model that the worker served lately.
+    pub requests: Vec<TypicalRequest>,
+    /// Completed work of each tenant since the meter started.
+    pub tenants: Vec<(Box<str>, TenantWork)>,
+}
+
+/// Completed work of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantWork {
+    /// Input and output tokens.
+    pub tokens: u64,
+    /// Cost in microseconds of the full worker, at the prices of the time when each request ended.
+    pub time_us: u64,
 }
 
 /// A tenant and a model, and a typical request of them.
@@ -46,6 +93,8 @@ pub struct TypicalRequest {
     pub model: Box<str>,
     /// Means over the recent requests.
     pub work: RequestWork,
+    /// Cost in microseconds of the full worker, at the prices in force.
+    pub cost_us: u64,
 }
 
 /// An attempt that its worker's meter follows. Dropping it ends it with unknown usage.
@@ -124,7 +173,13 @@ impl WorkerMeter {
             started: Instant::now(),
             stated,
             hasher: RandomState::new(),
-            state: Mutex::new(WorkerMeterState { meter, names: BTreeMap::new() }),
+            state: Mutex::new(WorkerMeterState {
+                meter,
+                names: BTreeMap::new(),
+                tenants: BTreeMap::new(),
+                reported_cached: 0,
+                completed: 0,
+            }),
         }
     }
 
@@ -162,25 +217,46 @@ impl WorkerMeter {
         *self.lock().meter.price_set()
     }
 
-    /// Returns the state of the learning.
-    pub(crate) fn status(&self) -> MeterStatus {
-        self.lock().meter.status()
-    }
-
     /// Returns a typical request of this tenant and model; `None` if none has ended on this worker lately.
     pub(crate) fn typical_request(&self, tenant: &str, model: &str) -> Option<RequestWork> {
         let source = self.source(tenant, model);
         self.lock().meter.typical_request(source)
     }
 
-    /// Returns a typical request of each tenant and model that the worker has served lately.
-    pub(crate) fn typical_requests(&self) -> Vec<TypicalRequest> {
+    /// Returns a summary of the meter of the worker with this name.
+    pub(crate) fn calibration(&self, worker: &str, slots: u64) -> WorkerCalibration {
         let state = self.lock();
+        let (status, set) = (state.meter.status(), *state.meter.price_set());
         let named = |(source, work)| {
             let (tenant, model) = state.names.get(&source)?.clone();
-            Some(TypicalRequest { tenant, model, work })
+            Some(TypicalRequest { tenant, model, work, cost_us: set.prices.cost(work) })
         };
-        state.meter.typical_requests().filter_map(named).collect()
+        WorkerCalibration {
+            worker: worker.to_owned(),
+            slots,
+            learning: learning_name(status.learning),
+            price_set: set.number,
+            prices: in_order(&set.prices),
+            batch_thousandths: set.batch.thousandths(),
+            notes: notes(&status, state.completed, state.reported_cached),
+            requests: state.meter.typical_requests().filter_map(named).collect(),
+            tenants: state.tenants.iter().map(|(name, work)| (name.clone(), *work)).collect(),
+            status,
+        }
+    }
+
+    /// Counts a completed request of a tenant. `reports_cached` is true if its answer reported cached tokens.
+    pub(crate) fn count_completed(&self, tenant: &str, work: RequestWork, reports_cached: bool) {
+        let mut state = self.lock();
+        let time_us = state.meter.price_set().prices.cost(work);
+        state.completed = state.completed.saturating_add(1);
+        state.reported_cached = state.reported_cached.saturating_add(u64::from(reports_cached));
+        if !state.tenants.contains_key(tenant) && state.tenants.len() >= NAMES_MAX {
+            return;
+        }
+        let sum = state.tenants.entry(tenant.into()).or_default();
+        sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
+        sum.time_us = sum.time_us.saturating_add(time_us);
     }
 
     fn source(&self, tenant: &str, model: &str) -> WorkSource {
@@ -248,6 +324,55 @@ impl Drop for MeteredAttempt {
     }
 }
 
+/// Returns prices in the order of their names in the configuration.
+pub(crate) fn in_order(prices: &WorkerPrices) -> [u64; 6] {
+    let WorkerPrices { request, input, input_input, cached, output, context_output } = *prices;
+    [request, input, input_input, cached, output, context_output]
+}
+
+fn learning_name(state: LearningState) -> &'static str {
+    match state {
+        LearningState::Start => "start",
+        LearningState::Learning => "learning",
+        LearningState::NothingStreams => "nothing_streams",
+        LearningState::Quiet => "quiet",
+        LearningState::Stated => "stated",
+    }
+}
+
+/// Tells what keeps learned prices from being exact. Stated prices are what they are.
+fn notes(status: &MeterStatus, completed: u64, reported_cached: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if status.learning == LearningState::Stated {
+        return notes;
+    }
+    if status.learning == LearningState::NothingStreams {
+        notes.push(
+            "nothing streams, so nothing is learned: one request in a hundred that streams is enough".to_owned(),
+        );
+    }
+    if status.full_seconds >= FULL_SECONDS_MIN && status.fill_ppm < FILL_PPM_MIN {
+        let fill = status.fill_ppm / 10_000;
+        notes.push(format!(
+            "only {fill} % of the slots decode while all are taken: the slots are more than the engine's batch"
+        ));
+    }
+    if status.windows >= WINDOWS_MIN && status.deviation_ppm > DEVIATION_PPM_MAX {
+        let off = status.deviation_ppm / 10_000;
+        notes.push(format!(
+            "windows are {off} % from predicted: others use the worker, or work that tokens do not show"
+        ));
+    }
+    if completed >= REQUESTS_MIN && reported_cached == 0 {
+        notes.push(
+            "no answer reported cached tokens, so cached prompts are priced as read: start vLLM with \
+             --enable-prompt-tokens-details, SGLang with --enable-cache-report"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
 fn whole_slots(slots: u64) -> u32 {
     u32::try_from(slots.max(1)).unwrap_or(u32::MAX)
 }
@@ -298,20 +423,51 @@ mod tests {
         streamed.note_output(at + Duration::from_millis(5), 3);
         streamed.end(at + Duration::from_millis(9), Some(WORK));
         assert_eq!(meter.typical_request("chat", "llama"), Some(WORK));
-        let typical = TypicalRequest { tenant: "chat".into(), model: "llama".into(), work: WORK };
-        assert_eq!(meter.typical_requests(), [typical]);
+        meter.count_completed("chat", WORK, false);
+        let seen = meter.calibration("gpu", 16);
+        let cost_us = meter.price_set().prices.cost(WORK);
+        let typical =
+            TypicalRequest { tenant: "chat".into(), model: "llama".into(), work: WORK, cost_us };
+        assert_eq!((seen.requests, seen.learning), (vec![typical], "start"));
+        let work = TenantWork { tokens: 110, time_us: cost_us };
+        assert_eq!(seen.tenants, [("chat".into(), work)]);
     }
 
     #[test]
     fn names_are_bounded() {
         let meter = Arc::new(WorkerMeter::new(16, Some(PRICES)));
         for i in 0..3 * NAMES_MAX {
-            meter.granted(Instant::now(), (&i.to_string(), "llama"), WORK, false).end(
-                Instant::now(),
-                Some(WORK),
-            );
+            let (tenant, now) = (i.to_string(), Instant::now());
+            meter.granted(now, (&tenant, "llama"), WORK, false).end(now, Some(WORK));
+            meter.count_completed(&tenant, WORK, false);
         }
-        assert!(meter.lock().names.len() <= NAMES_MAX);
-        assert!(!meter.typical_requests().is_empty());
+        let seen = meter.calibration("gpu", 16);
+        assert!(meter.lock().names.len() <= NAMES_MAX && !seen.requests.is_empty());
+        assert_eq!(seen.tenants.len(), NAMES_MAX);
+    }
+
+    #[test]
+    fn what_keeps_prices_from_being_exact_is_told_once_it_is_known() {
+        let good = MeterStatus {
+            learning: LearningState::Learning,
+            windows: 20,
+            changes: 0,
+            deviation_ppm: 20_000,
+            fill_ppm: 950_000,
+            full_seconds: 30,
+        };
+        assert!(notes(&good, 100, 1).is_empty() && notes(&good, 99, 0).is_empty());
+        let told = |status: MeterStatus, reported| notes(&status, 100, reported).join("; ");
+        assert!(told(good, 0).contains("no answer reported cached tokens"));
+        let fill_ppm = 250_000;
+        assert!(told(MeterStatus { fill_ppm, ..good }, 1).starts_with("only 25 % of the slots"));
+        assert!(notes(&MeterStatus { fill_ppm, full_seconds: 29, ..good }, 100, 1).is_empty());
+        let deviation_ppm = 120_000;
+        assert!(told(MeterStatus { deviation_ppm, ..good }, 1).starts_with("windows are 12 %"));
+        assert!(notes(&MeterStatus { deviation_ppm, windows: 15, ..good }, 100, 1).is_empty());
+        let silent = MeterStatus { learning: LearningState::NothingStreams, ..good };
+        assert!(told(silent, 1).starts_with("nothing streams"));
+        let stated = MeterStatus { learning: LearningState::Stated, fill_ppm, ..good };
+        assert!(notes(&stated, 100, 0).is_empty());
     }
 }

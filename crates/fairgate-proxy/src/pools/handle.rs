@@ -24,7 +24,7 @@ use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
 use crate::upstream::{EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamStanding};
 use crate::worker_reporter::{ReportedWorker, WorkerReporter};
-use crate::worker_time::{CostTerms, WorkerMeter, WorkerTimeTerms};
+use crate::worker_time::{self, CostTerms, WorkerCalibration, WorkerMeter, WorkerTimeTerms};
 
 /// A running pool with its gate, settings, workers and estimates.
 pub struct PoolHandle {
@@ -312,6 +312,11 @@ impl PoolSetup {
         WorkerTimeTerms::mean(&own.collect::<Vec<_>>()).unwrap_or(self.start_terms)
     }
 
+    /// Returns the mean prices of the own workers in picoseconds, in the order of their names in the configuration.
+    pub fn mean_prices(&self) -> [u64; 6] {
+        worker_time::in_order(&self.mean_terms().prices)
+    }
+
     /// Returns the slots of a worker, for its meter.
     pub(crate) fn metered_slots(&self, upstream: &Upstream) -> u64 {
         metered_slots(&self.config, upstream)
@@ -481,6 +486,16 @@ impl PoolHandle {
         let same =
             |one: &Arc<PoolWorker>, next: &Arc<PoolWorker>| one.upstream.name == next.upstream.name;
         setup.workers.chunk_by(same).map(|workers| upstream_view(workers, &self.caches)).collect()
+    }
+
+    /// Returns what is known of the time of each worker that has a meter.
+    pub fn calibration(&self) -> Vec<WorkerCalibration> {
+        let setup = self.setup.load();
+        let of = |worker: &Arc<PoolWorker>| {
+            let slots = setup.metered_slots(&worker.upstream);
+            Some(worker.meter.as_ref()?.calibration(&worker.name, slots))
+        };
+        setup.workers.iter().filter_map(of).collect()
     }
 
     /// Returns the number of queued requests for a model of the configuration.

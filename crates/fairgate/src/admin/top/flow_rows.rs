@@ -127,7 +127,7 @@ impl<'a> LiveFlow<'a> {
         }
     }
 
-    /// Returns the row; `got_by_all` are the tokens that all flows of this kind got.
+    /// Returns the row; `got_by_all` is the service that all flows of this kind got.
     fn row(self, held: &[(&str, &str)], got_by_all: i64) -> FlowRow {
         let held = held.contains(&(self.by, self.name));
         let state = match (held, self.waiting, self.in_flight) {
@@ -137,7 +137,7 @@ impl<'a> LiveFlow<'a> {
             (false, 0, 1..) => "running",
             (false, 0, 0) => "idle",
         };
-        let got = self.service.got_tokens.filter(|_| got_by_all > 0);
+        let got = self.service.got.filter(|_| got_by_all > 0);
         FlowRow {
             by: self.by,
             name: self.name.to_owned(),
@@ -150,16 +150,16 @@ impl<'a> LiveFlow<'a> {
             in_flight: self.in_flight,
             waiting: self.waiting,
             cap: self.cap,
-            difference: self.service.difference_tokens,
-            bound: self.service.bound_tokens,
+            difference: self.service.difference,
+            bound: self.service.bound,
             outside: self.service.within_bound == Some(false),
         }
     }
 }
 
-/// Adds up what flows got, in tokens.
+/// Adds up what flows got, in the unit of the pool.
 fn got<'a>(services: impl Iterator<Item = &'a ServiceView>) -> i64 {
-    services.filter_map(|service| service.got_tokens).fold(0, i64::saturating_add)
+    services.filter_map(|service| service.got).fold(0, i64::saturating_add)
 }
 
 /// Returns the flows of a pool of the live view. `held` has the flows that are held, by attribute and name.
@@ -212,7 +212,7 @@ pub(super) mod tests {
             queued: waiting,
             in_flight,
             weight_share: Some(0.5),
-            service: ServiceView { got_tokens: Some(got), ..ServiceView::default() },
+            service: ServiceView { got: Some(got), ..ServiceView::default() },
             ..GroupView::default()
         }
     }
