@@ -51,11 +51,11 @@ pub use classes::{
 };
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, CostUnit,
-    DiscoverConfig, FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind, FleetShareLevel, HealthConfig,
-    HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig,
-    ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope,
-    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamCredential,
-    UpstreamDialects, UpstreamTimeouts, WebhookConfig,
+    DiscoverConfig, FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind, FleetShareLevel,
+    HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig, LimitsConfig,
+    MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig,
+    PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig,
+    UpstreamCredential, UpstreamDialects, UpstreamTimeouts, WebhookConfig,
 };
 pub use document::YamlDocument;
 pub use environment::{Environment, ProcessEnvironment};

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use fairgate_dialect::TokenUsage;
 use fairgate_price::worker_time::{
-    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, RequestWork, WorkSource, WorkerPriceSet,
-    WorkerPrices, WorkerTimeMeter,
+    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, RequestWork, WorkSource,
+    WorkerPriceSet, WorkerPrices, WorkerTimeMeter,
 };
 
 /// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
@@ -129,13 +129,12 @@ impl WorkerTimeTerms {
 
     /// Returns the mean of workers' terms, weighted by their slots; `None` if there are no workers.
     pub(crate) fn mean(workers: &[(Self, u64)]) -> Option<Self> {
-        let prices: Vec<_> =
-            workers.iter().map(|(terms, slots)| (terms.prices, *slots)).collect();
+        let prices: Vec<_> = workers.iter().map(|(terms, slots)| (terms.prices, *slots)).collect();
         let prices = WorkerPrices::mean(&prices)?;
         let slots: u128 = workers.iter().map(|(_, slots)| u128::from((*slots).max(1))).sum();
-        let batches = workers
-            .iter()
-            .map(|(terms, slots)| u128::from(terms.batch.thousandths()) * u128::from((*slots).max(1)));
+        let batches = workers.iter().map(|(terms, slots)| {
+            u128::from(terms.batch.thousandths()) * u128::from((*slots).max(1))
+        });
         let mean = batches.fold(0, u128::saturating_add) / slots;
         let batch = FullBatch::from_thousandths(u64::try_from(mean).unwrap_or(u64::MAX));
         Some(Self { prices, batch })

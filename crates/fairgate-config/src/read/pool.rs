@@ -9,8 +9,8 @@ use fairgate_price::worker_time::WorkerPrices;
 
 use crate::classes::ClassArbiter;
 use crate::config::{
-    BrownoutConfig, CostConfig, CostUnit, FileCostConfig, HostedBudget, HostedOverBudget, ModelConfig,
-    PoolConfig, PrefixIndexConfig, PrefixScope, Tokenizer, has_load_node,
+    BrownoutConfig, CostConfig, CostUnit, FileCostConfig, HostedBudget, HostedOverBudget,
+    ModelConfig, PoolConfig, PrefixIndexConfig, PrefixScope, Tokenizer, has_load_node,
 };
 use crate::defaults;
 use crate::field::{ConfigField, ConfigSection};

@@ -45,7 +45,9 @@ pub(super) async fn of_pool(
 }
 
 /// Returns the six prices, in the order of their names in the configuration.
-fn prices_body([request, input, input_input, cached, output, context_output]: [u64; 6]) -> WorkerPricesBody {
+fn prices_body(
+    [request, input, input_input, cached, output, context_output]: [u64; 6],
+) -> WorkerPricesBody {
     WorkerPricesBody { request, input, input_input, cached, output, context_output }
 }
 

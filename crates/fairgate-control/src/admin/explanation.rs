@@ -214,9 +214,8 @@ fn service_sentences(level: &WaitingLevel, service: &ServiceView) -> impl Iterat
         tokens: tokens.into(),
         bound: bound.unsigned_abs().into(),
     });
-    let got = service
-        .got
-        .map(|got| format!("{flow} {}", explain_text::got_and_due(got.into(), due)));
+    let got =
+        service.got.map(|got| format!("{flow} {}", explain_text::got_and_due(got.into(), due)));
     let cap_use = service.cap_use.map(|part| {
         let used = Percentage::from_ppm(floor_to_u64((part * 1_000_000.0).round()));
         explain_text::cap_use(&flow, used)
@@ -230,7 +229,8 @@ mod tests {
 
     #[test]
     fn only_counts_of_tokens_become_worker_time() {
-        let mut told = "tenant tokens got 2400 tokens and was due 1 token; flow a tokens waits".to_owned();
+        let mut told =
+            "tenant tokens got 2400 tokens and was due 1 token; flow a tokens waits".to_owned();
         count_worker_time(&mut told);
         assert_eq!(
             told,

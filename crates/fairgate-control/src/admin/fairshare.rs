@@ -1,6 +1,8 @@
 //! Handlers that show the live view once, or as a stream of events.
 
-use crate::live::{FlowNowSource, PoolUnavailableError, with_never_seen, with_tiers, with_unit, with_window};
+use crate::live::{
+    FlowNowSource, PoolUnavailableError, with_never_seen, with_tiers, with_unit, with_window,
+};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;

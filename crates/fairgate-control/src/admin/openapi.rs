@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, calibration, config, events, fairshare, fleet, groups, health, history,
-    hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload, requests, session,
-    tenants, undo, usage, what_if, workers,
+    ErrorBody, attempts, audit, budgets, calibration, config, events, fairshare, fleet, groups,
+    health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload,
+    requests, session, tenants, undo, usage, what_if, workers,
 };
 
 /// The OpenAPI document, built at the first use.

@@ -340,8 +340,7 @@ async fn find_in_pool(
             story.splice(0..0, full.map(explain_text::full_pool));
             let summary =
                 explanation::first_sentence(&waiting, &ahead, full.is_some(), expected_wait_ms);
-            let waiting =
-                waiting_body(&waiting, &ahead, &services, expected_wait_ms, tokens, unit);
+            let waiting = waiting_body(&waiting, &ahead, &services, expected_wait_ms, tokens, unit);
             RequestDetail {
                 state: "waiting".to_owned(),
                 summary,

@@ -54,7 +54,8 @@ impl ClassRows {
 
     /// Returns the classes, sorted by name; `now` is the pool's time, from which waits are computed.
     pub(super) fn views(self, now: Micros) -> Vec<ClassView> {
-        let deficit = |row: &ClassRow| row.deficit.map(|credit| u64::try_from(credit).unwrap_or(u64::MAX));
+        let deficit =
+            |row: &ClassRow| row.deficit.map(|credit| u64::try_from(credit).unwrap_or(u64::MAX));
         let view = |(name, row): (String, ClassRow)| ClassView {
             name,
             weight: row.weight,

@@ -326,7 +326,8 @@ async fn another_unit_begins_the_books_anew_also_across_a_restart() {
     house.quiet().await;
     assert_eq!(served(&snapshot(&house).await), 74_579);
     let (mut house, configuration) =
-        restarted(house, |config| assert_eq!(config.pools[0].cost.unit, CostUnit::WorkerTime)).await;
+        restarted(house, |config| assert_eq!(config.pools[0].cost.unit, CostUnit::WorkerTime))
+            .await;
     assert_eq!(served(&snapshot(&house).await), 74_579);
     answered(&mut upstream, &house, [4096, 0, 64]).await;
     house.quiet().await;
@@ -346,8 +347,7 @@ async fn restarted(house: House, change: impl FnOnce(&mut Config)) -> (House, Co
     let House { gateway, key, folder, .. } = house;
     gateway.drain(SOON).await;
     change(&mut config);
-    let (store, _) =
-        Store::open(config.store.url.expose(), StoreOptions::default()).await.unwrap();
+    let (store, _) = Store::open(config.store.url.expose(), StoreOptions::default()).await.unwrap();
     let options = GatewayOptions {
         config: config.clone(),
         store: store.clone(),
@@ -369,6 +369,15 @@ async fn a_pool_view_names_its_unit_and_calls_nothing_else_tokens() {
     assert_eq!((&tenant["got"], &tenant["got_tokens"]), (&json!(74_579), &Value::Null), "{tenant}");
     assert_eq!((&tenant["served"], &tenant["served_tokens"]), (&json!(74_579), &Value::Null));
     assert_eq!(admin(&house, "/api/v1/pools/sim").await["unit"], "worker_time");
+    let calibration = admin(&house, "/api/v1/pools/sim/calibration").await;
+    let (worker, tenant) = (&calibration["workers"][0], &calibration["tenants"][0]);
+    assert_eq!(
+        (&calibration["unit"], &worker["learning"]),
+        (&json!("worker_time"), &json!("stated"))
+    );
+    assert_eq!(calibration["prices"]["output"], PRICES.output);
+    assert_eq!(worker["requests"][0]["cost_us"], 74_579);
+    assert_eq!((&tenant["tenant"], &tenant["worker_us"]), (&json!("acme"), &json!(74_579)));
     reload(&house, |config| {
         config.pools[0].cost.unit = CostUnit::Tokens;
         config.pools[0].cost.prices = None;
@@ -382,6 +391,51 @@ async fn a_pool_view_names_its_unit_and_calls_nothing_else_tokens() {
     assert_eq!(pool["unit"], "tokens");
     assert_eq!((&tenant["got"], &tenant["got_tokens"]), (&json!(4160), &json!(4160)), "{tenant}");
     house.close().await;
+}
+
+/// Also a pool that counts tokens learns, so that one can see what a change would bring.
+#[tokio::test]
+async fn a_pool_that_counts_tokens_learns_the_prices_of_its_worker() {
+    let options = SimOptions {
+        slots: 4,
+        prefill_at_once: Some(1),
+        prefill_base: Duration::from_millis(2),
+        decode_per_token: Duration::from_millis(2),
+        steering: true,
+        ..SimOptions::instant()
+    };
+    let sim = Sim::start(([127, 0, 0, 1], 0).into(), options).unwrap();
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].capacity = 4;
+        config.upstreams[0].slots = Some(4);
+    })
+    .await;
+    let addr = house.gateway.addr();
+    let messages = json!([{"role": "user", "content": "rivers"}]);
+    let body = json!({"model": "sim", "stream": true, "messages": messages});
+    let question = post(CHAT, &body).key(&house.key).header("x-sim-tokens", "100");
+    let learned = async {
+        loop {
+            let asked = (0..4).map(|_| {
+                let question = question.clone();
+                tokio::spawn(async move { question.ask(addr).await.status })
+            });
+            for answer in asked.collect::<Vec<_>>() {
+                assert_eq!(answer.await.unwrap(), StatusCode::OK);
+            }
+            let calibration = admin(&house, "/api/v1/pools/sim/calibration").await;
+            if calibration["workers"][0]["windows"].as_u64().unwrap() > 0 {
+                return calibration;
+            }
+        }
+    };
+    let calibration = tokio::time::timeout(SOON, learned).await.expect("it learns");
+    assert_eq!(calibration["unit"], "tokens");
+    assert_eq!(calibration["workers"][0]["learning"], "learning");
+    assert!(calibration["prices"]["output"].as_u64().unwrap() > 0, "{calibration}");
+    assert_eq!(calibration["tenants"][0]["share_of_worker_time"], 1.0);
+    house.close().await;
+    sim.stop().await;
 }
 
 async fn admin(house: &House, path: &str) -> Value {

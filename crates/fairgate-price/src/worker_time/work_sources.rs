@@ -81,9 +81,7 @@ impl WorkSources {
 
     /// Returns the sources with a typical request of each.
     pub(super) fn typical_requests(&self) -> impl Iterator<Item = (WorkSource, RequestWork)> {
-        self.means.iter().filter_map(|(source, means)| {
-            Some((*source, rounded(means.request?)))
-        })
+        self.means.iter().filter_map(|(source, means)| Some((*source, rounded(means.request?))))
     }
 
     /// Returns the greatest number of bytes that the sources may take: a tree's node is at least half full.

@@ -216,7 +216,13 @@ impl ReadSource for ReadHttpSource {
         let tenant = &caller.tenant;
         Ok(ExpectedUsage {
             expected,
-            scheduled: cost::scheduled(setup, tenant, &routed.ask, expected, prefix.is_some().then_some(cached)),
+            scheduled: cost::scheduled(
+                setup,
+                tenant,
+                &routed.ask,
+                expected,
+                prefix.is_some().then_some(cached),
+            ),
             charged: cost::estimate(setup.weights, expected, cached),
             charged_uncached: cost::estimate(setup.weights, expected, 0),
             uncached_input: expected.input.saturating_sub(cached),

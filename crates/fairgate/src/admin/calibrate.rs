@@ -93,8 +93,15 @@ fn time(picoseconds: u64) -> String {
 
 /// Returns the table of tenants, each with its typical requests.
 fn table(body: &CalibrationBody) -> Result<String> {
-    let mut table =
-        TextTable::new(vec!["tenant", "tokens", "worker time", "worker", "model", "typical request", "costs"]);
+    let mut table = TextTable::new(vec![
+        "tenant",
+        "tokens",
+        "worker time",
+        "worker",
+        "model",
+        "typical request",
+        "costs",
+    ]);
     for tenant in &body.tenants {
         let mut shares = [
             TableCell::Text(one_line(&tenant.tenant)),
@@ -238,8 +245,12 @@ To state these prices, so that nothing is learned:
 
     #[test]
     fn a_pool_of_hosted_workers_has_no_prices() {
-        let hosted =
-            CalibrationBody { prices: None, workers: Vec::new(), tenants: Vec::new(), ..calibration() };
+        let hosted = CalibrationBody {
+            prices: None,
+            workers: Vec::new(),
+            tenants: Vec::new(),
+            ..calibration()
+        };
         assert!(text(&hosted).unwrap().contains("no worker of it has a time"));
     }
 }

@@ -341,6 +341,7 @@ mod tests {
 
     fn pool(name: &str, algorithm: &str) -> PoolView {
         PoolView {
+            unit: "tokens".to_owned(),
             pool: name.into(),
             algorithm: algorithm.into(),
             slots: 8,

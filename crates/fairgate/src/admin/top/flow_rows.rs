@@ -235,6 +235,7 @@ pub(super) mod tests {
         long.slot_cap = Some(4);
         long.service.within_bound = Some(false);
         PoolView {
+            unit: "tokens".to_owned(),
             pool: name.to_owned(),
             algorithm: "share by group, share by tenant".to_owned(),
             slots: 8,
