@@ -8,7 +8,9 @@
 //! concerns later attempts only.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::mem::discriminant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,8 @@ use fairgate_price::worker_time::{
 
 /// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
 const NAMES_MAX: usize = 1024;
+/// Time between two looks at the notes, in microseconds.
+const NOTES_INTERVAL_US: u64 = 30_000_000;
 /// Seconds of full windows, windows and requests from which on a note is made of what they show.
 const FULL_SECONDS_MIN: u64 = 30;
 const WINDOWS_MIN: u64 = 16;
@@ -48,6 +52,42 @@ struct WorkerMeterState {
     /// Completed requests whose answers reported cached tokens, even if there were none.
     reported_cached: u64,
     completed: u64,
+    /// Time of the last look at the notes, and the notes that held then.
+    noted_us: u64,
+    noted: Vec<MeterNote>,
+}
+
+/// What keeps learned prices from being exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MeterNote {
+    NothingStreams,
+    /// Part of the slots that decode while all are taken, in percent.
+    LowFill(u64),
+    /// How far windows are from predicted, in percent.
+    WindowsOff(u64),
+    NoCachedTokens,
+}
+
+impl fmt::Display for MeterNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NothingStreams => f.write_str(
+                "nothing streams, so nothing is learned: one request in a hundred that streams is enough",
+            ),
+            Self::LowFill(fill) => write!(
+                f,
+                "only {fill} % of the slots decode while all are taken: the slots are more than the engine's batch"
+            ),
+            Self::WindowsOff(off) => write!(
+                f,
+                "windows are {off} % from predicted: others use the worker, or work that tokens do not show"
+            ),
+            Self::NoCachedTokens => f.write_str(
+                "no answer reported cached tokens, so cached prompts are priced as read: start vLLM with \
+                 --enable-prompt-tokens-details, SGLang with --enable-cache-report",
+            ),
+        }
+    }
 }
 
 /// Summary of the meter of a worker.
@@ -178,6 +218,8 @@ impl WorkerMeter {
                 tenants: BTreeMap::new(),
                 reported_cached: 0,
                 completed: 0,
+                noted_us: 0,
+                noted: Vec::new(),
             }),
         }
     }
@@ -237,25 +279,33 @@ impl WorkerMeter {
             price_set: set.number,
             prices: in_order(&set.prices),
             batch_thousandths: set.batch.thousandths(),
-            notes: notes(&status, state.completed, state.reported_cached),
+            notes: state.notes().iter().map(ToString::to_string).collect(),
             requests: state.meter.typical_requests().filter_map(named).collect(),
             tenants: state.tenants.iter().map(|(name, work)| (name.clone(), *work)).collect(),
             status,
         }
     }
 
-    /// Counts a completed request of a tenant. `reports_cached` is true if its answer reported cached tokens.
-    pub(crate) fn count_completed(&self, tenant: &str, work: RequestWork, reports_cached: bool) {
+    /// Counts a completed request of a tenant. `reports_cached` is true if its answer reported cached tokens. Returns what
+    /// keeps the prices from being exact, if that is new.
+    pub(crate) fn count_completed(
+        &self,
+        at: Instant,
+        tenant: &str,
+        work: RequestWork,
+        reports_cached: bool,
+    ) -> Vec<String> {
+        let now_us = self.now_us(at);
         let mut state = self.lock();
         let time_us = state.meter.price_set().prices.cost(work);
         state.completed = state.completed.saturating_add(1);
         state.reported_cached = state.reported_cached.saturating_add(u64::from(reports_cached));
-        if !state.tenants.contains_key(tenant) && state.tenants.len() >= NAMES_MAX {
-            return;
+        if state.tenants.contains_key(tenant) || state.tenants.len() < NAMES_MAX {
+            let sum = state.tenants.entry(tenant.into()).or_default();
+            sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
+            sum.time_us = sum.time_us.saturating_add(time_us);
         }
-        let sum = state.tenants.entry(tenant.into()).or_default();
-        sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
-        sum.time_us = sum.time_us.saturating_add(time_us);
+        state.new_notes(now_us)
     }
 
     fn source(&self, tenant: &str, model: &str) -> WorkSource {
@@ -273,6 +323,22 @@ impl WorkerMeter {
 }
 
 impl WorkerMeterState {
+    fn notes(&self) -> Vec<MeterNote> {
+        notes(&self.meter.status(), self.completed, self.reported_cached)
+    }
+
+    /// Returns the notes that did not hold at the last look, which was at least [`NOTES_INTERVAL_US`] ago.
+    fn new_notes(&mut self, now_us: u64) -> Vec<String> {
+        if now_us.saturating_sub(self.noted_us) < NOTES_INTERVAL_US {
+            return Vec::new();
+        }
+        self.noted_us = now_us;
+        let before = std::mem::replace(&mut self.noted, self.notes());
+        let held =
+            |note: &MeterNote| before.iter().any(|old| discriminant(old) == discriminant(note));
+        self.noted.iter().filter(|note| !held(note)).map(ToString::to_string).collect()
+    }
+
     fn note_name(&mut self, source: WorkSource, tenant: &str, model: &str) {
         if self.names.contains_key(&source) {
             return;
@@ -340,36 +406,21 @@ fn learning_name(state: LearningState) -> &'static str {
 }
 
 /// Tells what keeps learned prices from being exact. Stated prices are what they are.
-fn notes(status: &MeterStatus, completed: u64, reported_cached: u64) -> Vec<String> {
-    let mut notes = Vec::new();
+fn notes(status: &MeterStatus, completed: u64, reported_cached: u64) -> Vec<MeterNote> {
     if status.learning == LearningState::Stated {
-        return notes;
+        return Vec::new();
     }
-    if status.learning == LearningState::NothingStreams {
-        notes.push(
-            "nothing streams, so nothing is learned: one request in a hundred that streams is enough".to_owned(),
-        );
-    }
-    if status.full_seconds >= FULL_SECONDS_MIN && status.fill_ppm < FILL_PPM_MIN {
-        let fill = status.fill_ppm / 10_000;
-        notes.push(format!(
-            "only {fill} % of the slots decode while all are taken: the slots are more than the engine's batch"
-        ));
-    }
-    if status.windows >= WINDOWS_MIN && status.deviation_ppm > DEVIATION_PPM_MAX {
-        let off = status.deviation_ppm / 10_000;
-        notes.push(format!(
-            "windows are {off} % from predicted: others use the worker, or work that tokens do not show"
-        ));
-    }
-    if completed >= REQUESTS_MIN && reported_cached == 0 {
-        notes.push(
-            "no answer reported cached tokens, so cached prompts are priced as read: start vLLM with \
-             --enable-prompt-tokens-details, SGLang with --enable-cache-report"
-                .to_owned(),
-        );
-    }
-    notes
+    let is_silent = status.learning == LearningState::NothingStreams;
+    let has_low_fill = status.full_seconds >= FULL_SECONDS_MIN && status.fill_ppm < FILL_PPM_MIN;
+    let is_off = status.windows >= WINDOWS_MIN && status.deviation_ppm > DEVIATION_PPM_MAX;
+    let hides_cached = completed >= REQUESTS_MIN && reported_cached == 0;
+    let notes = [
+        is_silent.then_some(MeterNote::NothingStreams),
+        has_low_fill.then_some(MeterNote::LowFill(status.fill_ppm / 10_000)),
+        is_off.then_some(MeterNote::WindowsOff(status.deviation_ppm / 10_000)),
+        hides_cached.then_some(MeterNote::NoCachedTokens),
+    ];
+    notes.into_iter().flatten().collect()
 }
 
 fn whole_slots(slots: u64) -> u32 {
@@ -422,7 +473,7 @@ mod tests {
         streamed.note_output(at + Duration::from_millis(5), 3);
         streamed.end(at + Duration::from_millis(9), Some(WORK));
         assert_eq!(meter.typical_request("chat", "llama"), Some(WORK));
-        meter.count_completed("chat", WORK, false);
+        meter.count_completed(at, "chat", WORK, false);
         let seen = meter.calibration("gpu", 16);
         let cost_us = meter.price_set().prices.cost(WORK);
         let typical =
@@ -438,7 +489,7 @@ mod tests {
         for i in 0..3 * NAMES_MAX {
             let (tenant, now) = (i.to_string(), Instant::now());
             meter.granted(now, (&tenant, "llama"), WORK, false).end(now, Some(WORK));
-            meter.count_completed(&tenant, WORK, false);
+            meter.count_completed(now, &tenant, WORK, false);
         }
         let seen = meter.calibration("gpu", 16);
         assert!(meter.lock().names.len() <= NAMES_MAX && !seen.requests.is_empty());
@@ -455,18 +506,30 @@ mod tests {
             fill_ppm: 950_000,
             full_seconds: 30,
         };
-        assert!(notes(&good, 100, 1).is_empty() && notes(&good, 99, 0).is_empty());
-        let told = |status: MeterStatus, reported| notes(&status, 100, reported).join("; ");
-        assert!(told(good, 0).contains("no answer reported cached tokens"));
+        let of = |status: MeterStatus, reported| notes(&status, 100, reported);
+        assert!(of(good, 1).is_empty() && notes(&good, 99, 0).is_empty());
+        assert_eq!(of(good, 0), [MeterNote::NoCachedTokens]);
         let fill_ppm = 250_000;
-        assert!(told(MeterStatus { fill_ppm, ..good }, 1).starts_with("only 25 % of the slots"));
-        assert!(notes(&MeterStatus { fill_ppm, full_seconds: 29, ..good }, 100, 1).is_empty());
+        assert_eq!(of(MeterStatus { fill_ppm, ..good }, 1), [MeterNote::LowFill(25)]);
+        assert!(of(MeterStatus { fill_ppm, full_seconds: 29, ..good }, 1).is_empty());
         let deviation_ppm = 120_000;
-        assert!(told(MeterStatus { deviation_ppm, ..good }, 1).starts_with("windows are 12 %"));
-        assert!(notes(&MeterStatus { deviation_ppm, windows: 15, ..good }, 100, 1).is_empty());
+        assert_eq!(of(MeterStatus { deviation_ppm, ..good }, 1), [MeterNote::WindowsOff(12)]);
+        assert!(of(MeterStatus { deviation_ppm, windows: 15, ..good }, 1).is_empty());
         let silent = MeterStatus { learning: LearningState::NothingStreams, ..good };
-        assert!(told(silent, 1).starts_with("nothing streams"));
+        assert_eq!(of(silent, 1), [MeterNote::NothingStreams]);
         let stated = MeterStatus { learning: LearningState::Stated, fill_ppm, ..good };
-        assert!(notes(&stated, 100, 0).is_empty());
+        assert!(of(stated, 0).is_empty());
+    }
+
+    #[test]
+    fn a_note_is_new_once() {
+        let meter = WorkerMeter::new(16, None);
+        let later = |seconds| meter.started + Duration::from_secs(seconds);
+        for _ in 0..100 {
+            assert!(meter.count_completed(later(1), "chat", WORK, false).is_empty());
+        }
+        let told = meter.count_completed(later(31), "chat", WORK, false);
+        assert!(matches!(&told[..], [note] if note.starts_with("no answer reported")), "{told:?}");
+        assert!(meter.count_completed(later(62), "chat", WORK, false).is_empty());
     }
 }

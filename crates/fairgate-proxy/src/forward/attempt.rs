@@ -238,7 +238,7 @@ impl WorkerAttempt {
         let bill = AttemptBill::of(arrival, accepted, &self, end);
         previous_response::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);
-        self.end_metering(&caller.tenant, end, &bill);
+        self.end_metering(&accepted.pool.name, &caller.tenant, end, &bill);
         self.remember_session(caller, accepted, end, bill.usage);
         let upstream = &self.worker.upstream.config;
         let (money, price) = self.provider_price(arrival, accepted, &bill);
@@ -267,15 +267,20 @@ impl WorkerAttempt {
 
     /// Ends the attempt in the meter of its worker's time. An attempt that did not complete has done an unknown part of
     /// its work, unless the worker has reported it.
-    fn end_metering(&mut self, tenant: &str, end: &RequestEnd, bill: &AttemptBill) {
+    fn end_metering(&mut self, pool: &str, tenant: &str, end: &RequestEnd, bill: &AttemptBill) {
         let Some(metered) = self.metered.take() else { return };
+        let now = Instant::now();
         let is_known = is_complete(end) || bill.source() == UsageSource::Reported;
         let work = is_known.then(|| worker_time::work(bill.usage, self.choices));
         if let (Some(meter), Some(work)) = (&self.worker.meter, work) {
             let reports_cached = self.meter.as_ref().is_some_and(UsageMeter::reports_cached);
-            meter.count_completed(tenant, work, reports_cached);
+            let notes = meter.count_completed(now, tenant, work, reports_cached);
+            // Where tokens are counted, nothing depends on the prices.
+            for note in notes.iter().filter(|_| self.cost_terms != CostTerms::Tokens) {
+                tracing::warn!(pool, worker = &*self.worker.name, "worker time: {note}");
+            }
         }
-        metered.end(Instant::now(), work);
+        metered.end(now, work);
     }
 
     /// Corrects the prefix index and the count of cache hits by the cached tokens in the answer, if the answer reports
