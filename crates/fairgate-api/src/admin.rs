@@ -3,6 +3,7 @@
 mod attempt;
 mod audit;
 mod budget;
+mod calibration;
 mod checked_text;
 mod declared;
 mod flow_now;
@@ -23,6 +24,9 @@ mod worker;
 pub use attempt::{AttemptBody, AttemptList, SearchStopBody};
 pub use audit::{AuditBody, AuditPage};
 pub use budget::{BudgetBody, BudgetList, HostedBody};
+pub use calibration::{
+    CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
+};
 pub use checked_text::AsciiName;
 pub use declared::DeclaredInBody;
 pub use flow_now::{FlowCondition, FlowNow, LastRefusal};

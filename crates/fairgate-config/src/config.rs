@@ -15,6 +15,7 @@ use std::time::Duration;
 use fairgate_core::policy::{Policy, PolicyNode};
 use fairgate_core::units::OverlapCredit;
 use fairgate_money::{MicroUnits, ModelPrices};
+use fairgate_price::worker_time::WorkerPrices;
 use serde::{Serialize, Serializer};
 
 use crate::address_range::AddressRange;
@@ -756,11 +757,36 @@ pub struct HostedBudget {
     pub money_per_month: Option<MicroUnits>,
 }
 
-/// Weights and estimates for the cost of a request. A weight of 1000 means that a token is charged as one token. With a
+/// Unit in which the scheduler of a pool counts what a request costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostUnit {
+    /// Weighted tokens (default).
+    Tokens,
+    /// Microseconds of a full worker.
+    WorkerTime,
+}
+
+impl CostUnit {
+    /// Returns the unit's name in the file and in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::WorkerTime => "worker_time",
+        }
+    }
+}
+
+/// Unit, weights and estimates for the cost of a request. A weight of 1000 means that a token is charged as one token. With a
 /// policy file whose arbiter is drr, the default weights are those of Dynamo, which charges only uncached input (1000,
 /// 0, 0). Otherwise the defaults are those named at the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CostConfig {
+    /// Unit in which the scheduler counts. Budgets, rates and rows count tokens, whatever the unit is.
+    pub unit: CostUnit,
+    /// Prices of the workers' time in picoseconds; learned if absent. Only with [`CostUnit::WorkerTime`].
+    #[serde(serialize_with = "settings_form::worker_prices")]
+    pub prices: Option<WorkerPrices>,
     /// Weight of an uncached input token, in thousandths (default 1000).
     #[serde(rename = "input", serialize_with = "settings_form::thousandths")]
     pub input_milli: u64,

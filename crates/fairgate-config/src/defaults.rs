@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, FileCostConfig, GatewayMetricsConfig, LimitsConfig, OnStoreFailure,
-    PrefixIndexConfig, PrefixScope, QuotaConfig, Tokenizer, UpstreamConfig, UpstreamDialects,
-    UpstreamTimeouts,
+    BreakerConfig, CostConfig, CostUnit, FileCostConfig, GatewayMetricsConfig, LimitsConfig,
+    OnStoreFailure, PrefixIndexConfig, PrefixScope, QuotaConfig, Tokenizer, UpstreamConfig,
+    UpstreamDialects, UpstreamTimeouts,
 };
 use crate::field_rules::FieldRules;
 
@@ -112,6 +112,8 @@ pub(crate) const PREFIX_INDEX: PrefixIndexConfig = PrefixIndexConfig {
 pub(crate) const DYNAMO_COST: CostConfig = CostConfig { cached_milli: 0, output_milli: 0, ..COST };
 
 pub(crate) const COST: CostConfig = CostConfig {
+    unit: CostUnit::Tokens,
+    prices: None,
     input_milli: 1000,
     cached_milli: 1000,
     output_milli: 1000,

@@ -12,6 +12,7 @@ mod audit;
 mod auth;
 mod body;
 mod budgets;
+mod calibration;
 mod change;
 mod config;
 mod declared;
@@ -102,6 +103,7 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
         .route("/api/v1/pools/{pool}", get(pools::show))
         .route("/api/v1/pools/{pool}/policy", get(config::policy))
         .route("/api/v1/pools/{pool}/history", get(history::of_pool))
+        .route("/api/v1/pools/{pool}/calibration", get(calibration::of_pool))
         .route("/api/v1/pools/{pool}/hold", post(pools::hold))
         .route("/api/v1/pools/{pool}/weight", post(pools::set_weight))
         .route("/api/v1/pools/{pool}/cap", post(pools::set_cap))

@@ -50,6 +50,8 @@ pub(crate) struct PoolSync {
 struct LastSent {
     pool: Weak<PoolHandle>,
     policy: Policy,
+    /// Number of times at which the pool's books had been begun anew.
+    books_begun: u64,
     weights: HashMap<Flow, Weight>,
     caps: HashMap<Flow, Option<u64>>,
     /// Attributes for which the log already warned that this policy cannot enforce an in-flight cap.
@@ -164,16 +166,21 @@ async fn sync_pool(
 
 impl LastSent {
     fn is_current_for(&self, pool: &Arc<PoolHandle>) -> bool {
-        self.pool.as_ptr() == Arc::as_ptr(pool) && self.policy == pool.config().policy
+        self.pool.as_ptr() == Arc::as_ptr(pool)
+            && self.policy == pool.config().policy
+            && self.books_begun == pool.books_begun()
     }
 
     async fn read_from(pool: &Arc<PoolHandle>) -> Result<Self, GateChangeError> {
+        // Read first: if the books are begun anew meanwhile, the snapshot is read again.
+        let books_begun = pool.books_begun();
         let snapshot = pool.gate.snapshot().await?;
         let weights = snapshot.weights.into_iter().map(|(by, flow, weight)| ((by, flow), weight));
         let caps = snapshot.caps.into_iter().map(|cap| ((cap.by, cap.flow), cap.slots));
         Ok(Self {
             pool: Arc::downgrade(pool),
             policy: snapshot.policy,
+            books_begun,
             weights: weights.collect(),
             caps: caps.collect(),
             warned: HashSet::new(),

@@ -35,6 +35,7 @@ pub mod tls;
 mod upstream;
 mod upstream_failure;
 mod worker_reporter;
+mod worker_time;
 
 pub use gateway_name::gateway_name;
 pub use start::DataPlaneStartError;

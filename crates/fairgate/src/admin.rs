@@ -2,6 +2,7 @@
 
 mod audit;
 mod budgets;
+mod calibrate;
 mod client;
 mod directory;
 mod fleet;
@@ -34,6 +35,7 @@ use crate::text_format::{TimeSpan, one_line};
 
 pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
+pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use client::{AdminClient, DEFAULT_TOKEN_FILE, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
 pub(crate) use fleet::{

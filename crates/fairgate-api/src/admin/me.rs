@@ -49,6 +49,9 @@ pub struct LimitsLeftBody {
 pub struct MyPoolBody {
     /// Name of the pool, as in the configuration.
     pub pool: String,
+    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`. The fields without a unit in their names are
+    /// in it.
+    pub unit: String,
     /// The state of the tenant's requests and the reason for it, in one sentence.
     pub summary: String,
     /// Maximum number of requests in flight in the pool, over all tenants.
@@ -75,12 +78,16 @@ pub struct MyPoolBody {
     /// Part of the pool that the tenant's weight gives it at this instant, among the tenants that have requests now, from
     /// 0 to 1.
     pub weight_share: Option<f64>,
-    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. Null
-    /// if the tenants of the pool share cached prompts. All token counts of the pool are then null, because they would
-    /// show what others have sent.
+    /// Lag in the unit of the pool, which is the service that the tenant is owed. Below 0, the tenant got more than its
+    /// share. Null if the tenants of the pool share cached prompts. All counts of service in the pool are then null,
+    /// because they would show what others have sent.
+    pub lag: Option<i64>,
+    /// Maximum possible lag now. Null if the tenant has no queued request, or if the policy divides slots by weight
+    /// (`partition`).
+    pub lag_bound: Option<i64>,
+    /// The same as `lag`; null if the pool does not count tokens.
     pub lag_tokens: Option<i64>,
-    /// Maximum possible lag now, in tokens. Null if the tenant has no queued request, or if the policy divides slots by
-    /// weight (`partition`).
+    /// The same as `lag_bound`; null if the pool does not count tokens.
     pub lag_bound_tokens: Option<i64>,
     /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]

@@ -13,6 +13,7 @@ use fairgate_core::policy::Policy;
 use fairgate_core::units::OverlapCredit;
 use fairgate_journal::format_policy;
 use fairgate_money::{ModelPrices, PerMillion, Price, PriceRates};
+use fairgate_price::worker_time::WorkerPrices;
 use serde::{Serialize, Serializer};
 
 use super::{BrownoutConfig, HostedBudget, ModelConfig, QuotaConfig, UpstreamDialects};
@@ -304,4 +305,25 @@ fn price_entry(price: &Price) -> (String, String) {
         part(cache_write_1h, "cache writes for an hour"),
     );
     (format!("{model}{on}{from}"), text)
+}
+
+/// Writes the prices of worker time, which have no serde form of their own.
+pub(super) fn worker_prices<S: Serializer>(
+    prices: &Option<WorkerPrices>,
+    out: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct PricesForm {
+        request: u64,
+        input: u64,
+        input_input: u64,
+        cached: u64,
+        output: u64,
+        context_output: u64,
+    }
+    let form = |prices: WorkerPrices| {
+        let WorkerPrices { request, input, input_input, cached, output, context_output } = prices;
+        PricesForm { request, input, input_input, cached, output, context_output }
+    };
+    prices.map(form).serialize(out)
 }

@@ -188,6 +188,39 @@ const SINGLE: &[(&str, &str, &str)] = &[
     ),
     (
         "models:",
+        "cost: {unit: ▸time}, models:",
+        "pools[0].cost.unit: must be one of tokens, worker_time, not time",
+    ),
+    (
+        "models:",
+        "cost: {unit: worker_time, output: ▸13}, models:",
+        "pools[0].cost.output: is a weight of tokens, and this pool counts worker time: remove it, or state unit: tokens",
+    ),
+    (
+        "models:",
+        "cost: {prices: ▸{request: 1, input: 1, input_input: 1, cached: 1, output: 1, context_output: 1}}, models:",
+        "pools[0].cost.prices: are prices of a worker's time, and this pool counts tokens: state unit: worker_time, or remove \
+         them",
+    ),
+    (
+        "models:",
+        "cost: {unit: worker_time, ▸prices: {request: 1, input: 1, input_input: 1, cached: 1, output: 1}}, models:",
+        "pools[0].cost.prices.context_output: is missing: a price in picoseconds; fairgate calibrate prints all six",
+    ),
+    (
+        "models:",
+        "cost: {unit: worker_time, prices: ▸{request: 0, input: 0, input_input: 1, cached: 1, output: 0, context_output: 1}}, \
+         models:",
+        "pools[0].cost.prices: request, input and output cannot all be 0: requests would cost nothing, and nothing be shared",
+    ),
+    (
+        "models:",
+        "observe: false, cost: {unit: ▸worker_time}, models:",
+        "pools[0].cost.unit: needs prices with observe: false, because a gateway that does not see all that a worker does \
+         cannot learn them: state prices, or unit: tokens",
+    ),
+    (
+        "models:",
         "prefix_index: {}, sticky_sessions: ▸true, models:",
         "pools[0].sticky_sessions: cannot act beside prefix_index, which knows where each prompt is cached: remove one of them",
     ),
@@ -511,6 +544,28 @@ pools:
     );
     let missing = errors("pools: [{name: p, capacity: 3, models: [m], workers: [a]}]");
     assert_eq!(missing, ["fairgate.yaml:1:1: upstreams: is missing: at least one backend"]);
+}
+
+#[test]
+fn worker_time_needs_a_worker_whose_time_can_be_priced() {
+    let hosted = LEAST.replace("slots: 16", "slots: 16, tier: 1");
+    let counts_time = |text: &str| text.replace("models:", "cost: {unit: worker_time}, models:");
+    let lines = errors(&counts_time(&hosted));
+    let told = "pools[0].cost.unit: needs a worker of your own: all workers of this pool are hosted, and a provider's workers \
+                have no time that could be shared. State unit: tokens";
+    assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
+    let with_account = LEAST.replace("slots: 16", "slots: 16, requests_per_minute: 60");
+    let lines = errors(&counts_time(&with_account));
+    assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
+    let leased = "pools: [{name: p, capacity: 3, leases: {}, cost: {unit: worker_time}}]";
+    let told = "fairgate.yaml:1:61: pools[0].cost.unit: needs prices in a pool of leases, whose answers the gateway does not \
+                see: state prices, or unit: tokens";
+    assert_eq!(errors(leased), [told]);
+    let folder = Folder::new();
+    let prices = "{request: 1, input: 1, input_input: 1, cached: 1, output: 1, context_output: 1}";
+    let stated = leased.replace("worker_time", &format!("worker_time, prices: {prices}"));
+    assert!(folder.parse(&stated).expect("right").pools[0].cost.prices.is_some());
+    assert!(folder.parse(&counts_time(LEAST)).expect("right").pools[0].cost.prices.is_none());
 }
 
 #[test]

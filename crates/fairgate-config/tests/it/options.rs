@@ -150,6 +150,17 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].down_wait", "7s"),
     ("pools[].overloaded_status", "503"),
     ("pools[].cost", r#"{"input": 0.5}"#),
+    ("pools[].cost.unit", "worker_time"),
+    (
+        "pools[].cost.prices",
+        r#"{"request": 1, "input": 2, "input_input": 3, "cached": 4, "output": 5, "context_output": 6}"#,
+    ),
+    ("pools[].cost.prices.request", "7"),
+    ("pools[].cost.prices.input", "7"),
+    ("pools[].cost.prices.input_input", "7"),
+    ("pools[].cost.prices.cached", "7"),
+    ("pools[].cost.prices.output", "7"),
+    ("pools[].cost.prices.context_output", "7"),
     ("pools[].cost.input", "0.5"),
     ("pools[].cost.cached_input", "0.5"),
     ("pools[].cost.output", "0.5"),
@@ -283,6 +294,15 @@ fn base(option: &str) -> Value {
     }
     if option == "pools[].cost.weights_by_model" {
         base["pools"][0]["policy"] = json!({"load": {"by": "tenant"}});
+    }
+    if option.starts_with("pools[].cost.prices") {
+        base["pools"][0]["cost"] = json!({"unit": "worker_time"});
+    }
+    if option.starts_with("pools[].cost.prices.") {
+        let prices = json!({
+            "request": 1, "input": 2, "input_input": 3, "cached": 4, "output": 5, "context_output": 6,
+        });
+        base["pools"][0]["cost"]["prices"] = prices;
     }
     if option == "pools[].policy_file" {
         // The file's classes need these two.

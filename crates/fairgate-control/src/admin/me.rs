@@ -14,6 +14,7 @@ use fairgate_api::admin::{
     BudgetBody, ClassView, FlowCondition, FlowNow, GroupView, LimitsLeftBody, MeBody, MyPoolBody,
     PoolView, ServiceView, TenantView,
 };
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Percentage;
 use fairgate_proxy::identity::Caller;
@@ -114,6 +115,7 @@ fn my_pool(
     let group = view.groups.iter().find(|group| *group.name == *caller.group);
     let mut my_pool = MyPoolBody {
         pool: view.pool.clone(),
+        unit: setup.unit().name().to_owned(),
         summary: String::new(),
         slots: view.slots,
         expected_wait_ms: None,
@@ -123,6 +125,8 @@ fn my_pool(
         queued: 0,
         slot_cap: None,
         weight_share: None,
+        lag: Some(0),
+        lag_bound: None,
         lag_tokens: Some(0),
         lag_bound_tokens: None,
         service: ServiceView::default(),
@@ -139,7 +143,8 @@ fn my_pool(
         let in_flight = mine.in_flight;
         source.complete(Attribute::Tenant, &caller.tenant, in_flight, &mut my_pool.now);
         my_pool.weight_share = mine.weight_share;
-        my_pool.lag_tokens = Some(mine.lag_tokens);
+        (my_pool.lag, my_pool.lag_bound) = (Some(mine.lag), mine.lag_bound);
+        my_pool.lag_tokens = mine.lag_tokens;
         my_pool.lag_bound_tokens = mine.lag_bound_tokens;
         my_pool.service = without_names(mine.service.clone());
         my_pool.why = why(view, group, mine);
@@ -155,6 +160,9 @@ fn my_pool(
     if setup.shares_cached_prompts() {
         hide_pool_tokens(&mut my_pool);
         merge_families(&mut my_pool, setup);
+    }
+    if setup.unit() != CostUnit::Tokens {
+        clear_token_names(&mut my_pool);
     }
     my_pool.summary = summary(&my_pool);
     my_pool
@@ -201,14 +209,23 @@ fn summary(mine: &MyPoolBody) -> String {
     }
 }
 
+/// Clears the fields that count tokens by their names, because the pool counts in another unit.
+fn clear_token_names(mine: &mut MyPoolBody) {
+    (mine.lag_tokens, mine.lag_bound_tokens) = (None, None);
+    mine.now.clear_token_names();
+    mine.service.clear_token_names();
+    mine.classes.iter_mut().for_each(ClassView::clear_token_names);
+}
+
 /// Removes the token counts, because they depend on which prompts other tenants have sent.
 fn hide_pool_tokens(mine: &mut MyPoolBody) {
+    (mine.lag, mine.lag_bound) = (None, None);
     (mine.lag_tokens, mine.lag_bound_tokens) = (None, None);
     mine.service = without_tokens(std::mem::take(&mut mine.service));
     hide_tokens(&mut mine.now);
     for class in &mut mine.classes {
         hide_tokens(&mut class.now);
-        class.deficit_tokens = None;
+        (class.deficit, class.deficit_tokens) = (None, None);
         class.service = without_tokens(std::mem::take(&mut class.service));
     }
 }

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, config, events, fairshare, fleet, groups, health, history,
-    hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload, requests, session,
-    tenants, undo, usage, what_if, workers,
+    ErrorBody, attempts, audit, budgets, calibration, config, events, fairshare, fleet, groups,
+    health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload,
+    requests, session, tenants, undo, usage, what_if, workers,
 };
 
 /// The OpenAPI document, built at the first use.
@@ -48,7 +48,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         reload::reload, reload::check, config::show, config::policy, what_if::what_if, what_if::request_journal,
         fairshare::live, fairshare::stream,
         requests::list, requests::show, me::me, own_ledger::attempts, own_ledger::usage,
-        history::of_pool, history::mine,
+        history::of_pool, history::mine, calibration::of_pool,
         session::begin, session::show, session::end, events::stream,
         fleet::overview::show,
         fleet::projects::list, fleet::projects::show, fleet::projects::create, fleet::projects::patch,

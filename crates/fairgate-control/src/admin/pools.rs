@@ -341,6 +341,7 @@ async fn body(app: &ControlPlane, pool: &PoolHandle) -> Result<PoolBody, ApiErro
     Ok(PoolBody {
         name: pool.name.to_string(),
         models: config.models.iter().map(|model| model.name.clone()).collect(),
+        unit: config.cost.unit.name().to_owned(),
         algorithm: describe_policy(&recent.state().policy),
         capacity: live.capacity,
         in_flight: live.in_flight,

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fairgate_api::admin::{FlowCondition, PoolView, ServiceView, TenantView, TiersView};
+use fairgate_api::admin::{FlowCondition, FlowNow, PoolView, ServiceView, TenantView, TiersView};
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
 use fairgate_core::snapshot::Snapshot;
@@ -33,6 +34,10 @@ pub(crate) fn service_of(flow: &FlowFairness) -> ServiceView {
 /// [`shares_cached_prompts`]: fairgate_proxy::pools::PoolSetup::shares_cached_prompts
 pub(crate) fn without_tokens(service: ServiceView) -> ServiceView {
     ServiceView {
+        got: None,
+        due: None,
+        difference: None,
+        bound: None,
         got_tokens: None,
         due_tokens: None,
         difference_tokens: None,
@@ -87,11 +92,18 @@ impl FlowServiceSum {
 
     pub(super) fn view(&self) -> ServiceView {
         let difference = self.got.zip(self.due).map(|(got, due)| got.saturating_sub(due.tokens));
+        let (got, due) = (self.got.map(whole), self.due.map(|due| whole(due.tokens)));
+        let difference = difference.map(whole);
+        let bound = self.due.map(|due| i64::try_from(due.bound).unwrap_or(i64::MAX));
         ServiceView {
-            got_tokens: self.got.map(whole),
-            due_tokens: self.due.map(|due| whole(due.tokens)),
-            difference_tokens: difference.map(whole),
-            bound_tokens: self.due.map(|due| i64::try_from(due.bound).unwrap_or(i64::MAX)),
+            got,
+            due,
+            difference,
+            bound,
+            got_tokens: got,
+            due_tokens: due,
+            difference_tokens: difference,
+            bound_tokens: bound,
             within_bound: self.due.map(|_| !self.outside),
             cap_use: self.cap_use.map(|cap_use| cap_use.thousandths() as f64 / 1000.0),
             strict: self.goes_before.as_deref().map(strict_order),
@@ -132,6 +144,7 @@ pub(super) fn pool_view(pool: &str, recent: &PoolFlows, directory: &Directory) -
     let nobody = Directory::default();
     PoolView {
         pool: pool.to_owned(),
+        unit: String::new(),
         algorithm: describe_policy(&snapshot.policy),
         slots: snapshot.capacity,
         in_flight: counts.in_flight,
@@ -161,6 +174,7 @@ pub(super) fn pool_view(pool: &str, recent: &PoolFlows, directory: &Directory) -
 pub(crate) fn without_rows(view: &PoolView) -> PoolView {
     PoolView {
         pool: view.pool.clone(),
+        unit: view.unit.clone(),
         algorithm: view.algorithm.clone(),
         classes: Vec::new(),
         groups: Vec::new(),
@@ -254,6 +268,15 @@ pub(crate) fn with_tiers(mut view: PoolView, pool: &PoolHandle, snapshot: &Snaps
     }
     view.tiers = tiers_view(pool.spending.all());
     view.workers = workers(snapshot, pool);
+    view
+}
+
+/// Names the unit in which the pool's scheduler counts, and clears what would be called tokens and is not.
+pub(crate) fn with_unit(mut view: PoolView, unit: CostUnit) -> PoolView {
+    unit.name().clone_into(&mut view.unit);
+    if unit != CostUnit::Tokens {
+        view.clear_token_names();
+    }
     view
 }
 

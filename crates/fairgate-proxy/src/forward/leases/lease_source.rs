@@ -110,8 +110,8 @@ impl ReadSource for ReadLeaseSource {
 
     async fn expected_usage(
         &self,
-        _: &RequestIn<'_, RoutedRequest>,
-        _: &PoolSetup,
+        routed: &RequestIn<'_, RoutedRequest>,
+        setup: &PoolSetup,
         _: &ServedModel,
         _: &ClientChoices,
     ) -> Result<ExpectedUsage, Refusal> {
@@ -121,6 +121,13 @@ impl ReadSource for ReadLeaseSource {
             expected,
             charged,
             charged_uncached: charged,
+            scheduled: cost::scheduled(
+                setup,
+                &routed.arrival().caller.tenant,
+                &routed.ask,
+                expected,
+                None,
+            ),
             uncached_input,
             prefix: None,
             last_worker: None,

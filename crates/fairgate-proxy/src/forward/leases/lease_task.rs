@@ -106,7 +106,7 @@ async fn run_request(
         };
         drop(listed.take());
         let quota = cost::quota(&in_flight, None);
-        in_flight.flight.mark_sent(&wish.model.pool.name, false, quota);
+        in_flight.mark_sent(false, quota);
         let (attempt, waited) = (in_flight.attempt, in_flight.waited.unwrap_or_default());
         lease.enter(LeaseStatus::Granted { attempt, waited });
         let heard = match wait_call_end(&mut in_flight, lease, words).await {

@@ -125,8 +125,8 @@ impl<'a> LiveFlow<'a> {
             waiting: now.waiting,
             cap: now.cap,
             wait_p95_ms: now.wait_p95_ms,
-            difference: self.service.difference_tokens,
-            bound: self.service.bound_tokens,
+            difference: self.service.difference,
+            bound: self.service.bound,
             outside: now.promised && self.service.within_bound == Some(false),
         }
     }
@@ -203,6 +203,7 @@ pub(super) mod tests {
         long.now.cap = Some(4);
         long.service.within_bound = Some(false);
         PoolView {
+            unit: "tokens".to_owned(),
             pool: name.to_owned(),
             algorithm: "share by group, share by tenant".to_owned(),
             slots: 32,

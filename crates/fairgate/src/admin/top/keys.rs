@@ -310,7 +310,7 @@ mod tests {
         let mut second = pool("q");
         (second.groups, second.tenants) = (Vec::new(), Vec::new());
         let request = json!({
-            "id": "r", "pool": "p", "state": "waiting", "priority": 0, "requires": [], "cost_tokens": 1,
+            "id": "r", "pool": "p", "state": "waiting", "priority": 0, "requires": [], "cost": 1,
             "submitted_at": "2026-11-18T12:00:00Z", "waited_us": 5,
         });
         let live = LiveView {

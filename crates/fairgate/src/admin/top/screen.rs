@@ -337,7 +337,7 @@ fn requests(model: &TopModel, room: usize) -> Vec<Line<'static>> {
         ("state", 9, false),
         ("tenant", 14, false),
         ("worker", 10, false),
-        ("tokens", 6, true),
+        ("cost", 6, true),
         ("waited", 10, true),
         ("flight", 10, true),
     ];
@@ -347,7 +347,7 @@ fn requests(model: &TopModel, room: usize) -> Vec<Line<'static>> {
             request.state.word().replace('_', " "),
             text_or_dash(request.tenant.as_deref()),
             text_or_dash(request.worker.as_deref()),
-            request.cost_tokens.to_string(),
+            request.cost.to_string(),
             span(request.waited_us).to_string(),
             or_dash(request.in_flight_us.map(span)),
         ]
