@@ -240,25 +240,15 @@ pub(super) mod tests {
             slots: 8,
             in_flight: 8,
             waiting: 4,
-            window_s: 0,
-            granted: 0,
-            refused: 0,
-            wait_p50_ms: None,
-            wait_p95_ms: None,
-            omitted: Vec::new(),
             max_in_flight: 32,
             global_in_flight: 32,
             global_queued: 214,
-            classes: Vec::new(),
             groups: vec![group.clone()],
             tenants: vec![
                 tenant("chat\u{1b}[2J", &self::group("", 25, 4, 9)),
                 tenant(&"x".repeat(200), &long),
             ],
-            tenants_omitted: 0,
-            projects: Vec::new(),
-            tiers: Default::default(),
-            workers: Vec::new(),
+            ..PoolView::default()
         }
     }
 
