@@ -49,7 +49,7 @@ pub struct Config {
     pub journal: Option<JournalConfig>,
     /// Limits on connections, request sizes and memory.
     pub limits: LimitsConfig,
-    /// What `/metrics` counts beyond what it always counts.
+    /// Settings of what `/metrics` counts.
     pub metrics: GatewayMetricsConfig,
     /// Settings of projects, tasks and agents.
     #[serde(serialize_with = "settings_form::fixed")]
@@ -81,7 +81,7 @@ pub struct TlsConfig {
     pub key: PathBuf,
 }
 
-/// What `/metrics` counts beyond what it always counts.
+/// Settings of what `/metrics` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GatewayMetricsConfig {
     /// Number of tenants whose waits, tokens, refusals and money are counted by name; 0 counts none (default 0).
@@ -290,9 +290,9 @@ impl fmt::Display for FleetShareLevel {
 pub enum FleetCreditUnit {
     /// The larger of a task's tokens and the price of its agents' time.
     Larger,
-    /// Tokens alone.
+    /// Only the tokens of a task.
     Tokens,
-    /// Time alone.
+    /// Only the price of its agents' time.
     Time,
 }
 

@@ -149,7 +149,7 @@ pub fn admin(fairgate: &Path, addr: SocketAddr, data: &Path, args: &[&str]) -> R
 
 /// A `fairgate serve` with a tenant `bench`, and a key of this tenant.
 pub struct GatewayProgram {
-    /// The process.
+    /// Process of the gateway.
     pub program: RunningProgram,
     /// Address of clients and of the admin API.
     pub addr: SocketAddr,

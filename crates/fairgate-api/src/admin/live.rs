@@ -37,7 +37,7 @@ pub struct LedgerView {
 }
 
 /// One pool at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolView {
     /// Name of the pool, as in the configuration.
     pub pool: String,

@@ -18,7 +18,6 @@ use serde::{Serialize, Serializer};
 
 use super::{BrownoutConfig, HostedBudget, ModelConfig, QuotaConfig, UpstreamDialects};
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
-use crate::config::{BrownoutConfig, HostedBudget, ModelConfig, QuotaConfig, UpstreamDialects};
 use crate::field_rules::{FieldRule, FieldRules};
 use crate::values::{format_size, format_thousandths};
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{Answer, post};
 use crate::support::scripted::Scripted;
-use crate::support::{Folder, House, beside, config, house_in, house_with};
+use crate::support::{Folder, House, UNSTATED_QUOTA, beside, config, house_in, house_with};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
@@ -56,14 +56,7 @@ pub(crate) fn provider(model: &str, account: &Arc<SimAccount>) -> Sim {
 
 /// Draws on an account of which the file says nothing.
 pub(crate) fn hosted() -> QuotaConfig {
-    QuotaConfig {
-        account: Some("main".into()),
-        requests_per_minute: None,
-        tokens_per_minute: None,
-        burst_seconds: 1,
-        probe: true,
-        shared_limits: false,
-    }
+    QuotaConfig { account: Some("main".into()), ..UNSTATED_QUOTA }
 }
 
 /// 500 tokens of input, 500 of output.

@@ -347,22 +347,10 @@ mod tests {
             slots: 8,
             in_flight: 8,
             waiting: 4,
-            window_s: 0,
-            granted: 0,
-            refused: 0,
-            wait_p50_ms: None,
-            wait_p95_ms: None,
-            omitted: Vec::new(),
             max_in_flight: 8,
             global_in_flight: 8,
             global_queued: 4,
-            classes: Vec::new(),
-            groups: Vec::new(),
-            tenants: Vec::new(),
-            tenants_omitted: 0,
-            projects: Vec::new(),
-            tiers: TiersView::default(),
-            workers: Vec::new(),
+            ..PoolView::default()
         }
     }
 

@@ -210,21 +210,14 @@ pub(super) mod tests {
             in_flight: 32,
             waiting: 214,
             window_s: 60,
-            granted: 0,
             refused: 3,
-            wait_p50_ms: None,
             wait_p95_ms: Some(38_000),
-            omitted: Vec::new(),
             max_in_flight: 32,
             global_in_flight: 32,
             global_queued: 214,
-            classes: Vec::new(),
             groups: vec![group.clone()],
             tenants: vec![tenant("chat\u{1b}[2J", 9, now(0.25, 4)), long],
-            tenants_omitted: 0,
-            projects: Vec::new(),
-            tiers: Default::default(),
-            workers: Vec::new(),
+            ..PoolView::default()
         }
     }
 
