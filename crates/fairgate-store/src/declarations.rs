@@ -144,7 +144,7 @@ pub enum DeclarationAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeclaredChange {
     Group(Option<Group>, Group),
-    Tenant(Option<Tenant>, Tenant),
+    Tenant(Option<Box<Tenant>>, Box<Tenant>),
     Key(Option<Box<Key>>, Box<Key>),
 }
 
@@ -352,7 +352,7 @@ impl DeclarationPlanner<'_> {
             let mut after = object.clone();
             after.created_at = before.map_or(self.at, |tenant| tenant.created_at);
             after.limits.budgets = sorted(&after.limits.budgets);
-            let change = DeclaredChange::Tenant(before.cloned(), after);
+            let change = DeclaredChange::Tenant(before.cloned().map(Box::new), Box::new(after));
             self.put(DeclaredKind::Tenant, &object.name, *line, change);
         }
     }
@@ -456,7 +456,8 @@ fn withdrawal(
         DeclaredKind::Tenant => {
             let tenant = directory.tenants.iter().find(|tenant| tenant.name == record.name)?;
             let after = Tenant { disabled: true, ..tenant.clone() };
-            (tenant.disabled, DeclaredChange::Tenant(Some(tenant.clone()), after))
+            let before = Some(Box::new(tenant.clone()));
+            (tenant.disabled, DeclaredChange::Tenant(before, Box::new(after)))
         }
         DeclaredKind::Key => {
             let key = directory.keys.iter().find(|key| key.id == record.name)?;
