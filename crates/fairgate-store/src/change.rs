@@ -5,7 +5,7 @@ use fairgate_time::UnixMicros;
 use serde_json::Value as Json;
 
 use crate::budget::Budget;
-use crate::declarations::{DeclarationRecord, DeclaredKind};
+use crate::declaration_record::{DeclarationRecord, DeclaredKind};
 use crate::directory::{
     DirectoryChange, DirectoryChangeResult, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
 };

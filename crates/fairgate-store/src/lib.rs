@@ -8,6 +8,7 @@ mod calendar;
 mod change;
 mod change_validation;
 mod clamp;
+mod declaration_record;
 mod declaration_rows;
 mod declarations;
 mod directory;
@@ -42,9 +43,10 @@ pub use budget::{
     Budget, BudgetBalance, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
+pub use declaration_record::{DeclarationRecord, DeclaredKind, DeclaredSource};
 pub use declarations::{
-    DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationRecord,
-    DeclarationStep, Declarations, DeclaredKind, DeclaredObject, DeclaredSource, plan_declarations,
+    DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationStep,
+    Declarations, DeclaredObject, plan_declarations,
 };
 pub use directory::{
     Directory, DirectoryChange, DirectoryChangeResult, DirectoryLimits, GATEWAY_TENANT, Group,
