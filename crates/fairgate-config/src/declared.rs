@@ -23,7 +23,7 @@ pub struct DeclaredDirectory {
     pub keys: Vec<DeclaredKey>,
 }
 
-/// A declared group.
+/// Group that the file declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredGroup {
     /// Line of the file on which the group begins.
@@ -36,7 +36,7 @@ pub struct DeclaredGroup {
     pub budgets: Vec<DeclaredBudget>,
 }
 
-/// A declared tenant.
+/// Tenant that the file declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredTenant {
     /// Line of the file on which the tenant begins.
@@ -55,7 +55,7 @@ pub struct DeclaredTenant {
     pub requires: Vec<String>,
 }
 
-/// A declared key.
+/// Key that the file declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredKey {
     /// Line of the file on which the key begins.
@@ -89,7 +89,7 @@ pub struct DeclaredKeyHash(pub [u8; 32]);
 const HASH_DIGITS: usize = 64;
 
 impl DeclaredKeyHash {
-    /// Hashes a secret.
+    /// Returns the hash of a secret.
     pub fn of(secret: &[u8]) -> Self {
         Self(*blake3::hash(secret).as_bytes())
     }

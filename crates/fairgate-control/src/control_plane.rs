@@ -29,7 +29,7 @@ const CLAIMS_MAX: usize = 4096;
 /// Changes of a reload that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliedReload {
-    /// Changes of settings.
+    /// Changes of the settings, in order.
     pub plan: ReloadPlan,
     /// Changes of groups, tenants and keys, in words.
     pub directory: Vec<String>,
@@ -38,7 +38,7 @@ pub struct AppliedReload {
 /// Changes that a reload of some text would make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigPreview {
-    /// Changes of settings.
+    /// Changes of the settings, in order.
     pub plan: ReloadPlan,
     /// Changes of groups, tenants and keys.
     pub directory: DeclarationPlan,

@@ -32,7 +32,7 @@ pub enum GatewayDeclarationError {
         /// Number of declared tenants and keys that can be used now.
         usable: usize,
     },
-    /// The database failed.
+    /// The database could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -68,7 +68,7 @@ pub struct DirectorySync {
     pub(crate) limits: Arc<CallerLimits>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) last_sent: PoolSync,
-    /// What this gateway's configuration file has declared.
+    /// Declarations of this gateway's configuration file, to notice those of other gateways.
     pub declarations: DeclarationWatch,
 }
 

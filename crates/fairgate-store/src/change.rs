@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::budget::Budget;
 use crate::change_validation;
-use crate::declarations::{DeclarationRecord, DeclaredKind};
+use crate::declaration_record::{DeclarationRecord, DeclaredKind};
 use crate::directory::{
     DirectoryChange, DirectoryChangeResult, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
 };

@@ -4,9 +4,10 @@ use serde_json::Value as Json;
 
 use fairgate_time::UnixMicros;
 
+use crate::declaration_record::{DeclarationRecord, DeclaredSource};
 use crate::declarations::{
-    DeclarationAction, DeclarationError, DeclarationPlan, DeclarationRecord, DeclarationStep,
-    Declarations, DeclaredChange, DeclaredSource, plan_declarations,
+    DeclarationAction, DeclarationError, DeclarationPlan, DeclarationStep, Declarations,
+    DeclaredChange, plan_declarations,
 };
 use crate::directory::Directory;
 use crate::error::StoreError;
@@ -177,10 +178,4 @@ fn put_source(source: &DeclaredSource) -> SqlStatement {
             (*applied_at).into(),
         ],
     )
-}
-
-/// Builds the statement that forgets that a file declared an object, which is removed.
-pub(crate) fn drop_record(kind: &str, name: &str) -> SqlStatement {
-    let values = vec![kind.into(), name.into()];
-    SqlStatement::new("DELETE FROM declared_objects WHERE kind = $1 AND name = $2", values)
 }

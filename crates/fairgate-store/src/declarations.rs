@@ -14,6 +14,7 @@ use std::fmt;
 use fairgate_time::UnixMicros;
 
 use crate::budget::Budget;
+use crate::declaration_record::{DeclarationRecord, DeclaredKind, DeclaredSource};
 use crate::directory::{Directory, Group, Key, Tenant};
 use crate::error::StoreError;
 use crate::secret::KeyHash;
@@ -45,56 +46,7 @@ pub struct DeclaredObject<T> {
     pub object: T,
 }
 
-/// Kind of a declared object.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString, strum::IntoStaticStr,
-)]
-#[strum(serialize_all = "snake_case")]
-pub enum DeclaredKind {
-    /// A group.
-    Group,
-    /// A tenant.
-    Tenant,
-    /// A key.
-    Key,
-}
-
-impl DeclaredKind {
-    /// Returns the word for the kind: `group`, `tenant` or `key`.
-    pub fn word(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// Note in the database that a file declares an object, or once did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclarationRecord {
-    /// Kind of the object.
-    pub kind: DeclaredKind,
-    /// Name of the group or tenant, or id of the key.
-    pub name: String,
-    /// Path of the file that declares the object, or that did so last.
-    pub file: String,
-    /// Line of the file.
-    pub line: u64,
-    /// True if the file that was applied last no longer declares the object.
-    pub is_withdrawn: bool,
-}
-
-/// The file that was applied last, by which gateway.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredSource {
-    /// Name of the gateway that applied the file.
-    pub gateway: String,
-    /// Path of the file.
-    pub file: String,
-    /// Digest of what the file declares, without paths and lines. Files with equal digests declare the same.
-    pub digest: String,
-    /// Time at which the file was applied.
-    pub applied_at: UnixMicros,
-}
-
-/// What a file changes in the directory.
+/// Changes of the directory that a file makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclarationPlan {
     /// The changes, in the order in which they are made.
@@ -114,7 +66,7 @@ pub struct DeclarationPlan {
 /// One change of the directory that a file makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclarationStep {
-    /// What is done.
+    /// Action on the object.
     pub action: DeclarationAction,
     /// The object before, if there is one, and after.
     pub(crate) change: DeclaredChange,
@@ -144,7 +96,7 @@ pub enum DeclarationAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeclaredChange {
     Group(Option<Group>, Group),
-    Tenant(Option<Tenant>, Tenant),
+    Tenant(Option<Box<Tenant>>, Box<Tenant>),
     Key(Option<Box<Key>>, Box<Key>),
 }
 
@@ -174,7 +126,7 @@ pub enum DeclarationError {
         /// Number of declared tenants and keys that can be used now.
         usable: usize,
     },
-    /// The database failed.
+    /// The database could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -352,7 +304,7 @@ impl DeclarationPlanner<'_> {
             let mut after = object.clone();
             after.created_at = before.map_or(self.at, |tenant| tenant.created_at);
             after.limits.budgets = sorted(&after.limits.budgets);
-            let change = DeclaredChange::Tenant(before.cloned(), after);
+            let change = DeclaredChange::Tenant(before.cloned().map(Box::new), Box::new(after));
             self.put(DeclaredKind::Tenant, &object.name, *line, change);
         }
     }
@@ -456,7 +408,8 @@ fn withdrawal(
         DeclaredKind::Tenant => {
             let tenant = directory.tenants.iter().find(|tenant| tenant.name == record.name)?;
             let after = Tenant { disabled: true, ..tenant.clone() };
-            (tenant.disabled, DeclaredChange::Tenant(Some(tenant.clone()), after))
+            let before = Some(Box::new(tenant.clone()));
+            (tenant.disabled, DeclaredChange::Tenant(before, Box::new(after)))
         }
         DeclaredKind::Key => {
             let key = directory.keys.iter().find(|key| key.id == record.name)?;

@@ -5,7 +5,7 @@ use fairgate_time::UnixMicros;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, HostedUse};
-use crate::declarations::{DeclarationRecord, DeclaredSource};
+use crate::declaration_record::{DeclarationRecord, DeclaredSource};
 use crate::key_rights::{KeyRights, RightsPatch};
 use crate::ledger::AuditEntry;
 use crate::secret::KeyHash;

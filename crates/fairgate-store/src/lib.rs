@@ -9,6 +9,7 @@ mod calendar;
 mod change;
 mod change_validation;
 mod clamp;
+mod declaration_record;
 mod declaration_rows;
 mod declarations;
 mod directory;
@@ -44,9 +45,10 @@ pub use budget::{
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
 pub use budget_levels::budgets_used;
+pub use declaration_record::{DeclarationRecord, DeclaredKind, DeclaredSource};
 pub use declarations::{
-    DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationRecord,
-    DeclarationStep, Declarations, DeclaredKind, DeclaredObject, DeclaredSource, plan_declarations,
+    DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationStep,
+    Declarations, DeclaredObject, plan_declarations,
 };
 pub use directory::{
     Directory, DirectoryChange, DirectoryChangeResult, DirectoryLimits, GATEWAY_TENANT, Group,

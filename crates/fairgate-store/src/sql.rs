@@ -10,7 +10,6 @@ use fairgate_money::Price;
 use fairgate_time::UnixMicros;
 
 use crate::budget::{Budget, BudgetScope, HOSTED_OWNER};
-use crate::declaration_rows::drop_record;
 use crate::directory::{DirectoryLimits, Group, Key, Tenant};
 use crate::ledger::{AuditQuery, LedgerQuery};
 use crate::stored_words::StoredWord;
@@ -269,6 +268,12 @@ fn limits(limits: &DirectoryLimits) -> impl Iterator<Item = SqlValue> {
     ];
     let numbers = numbers.map(|limit| SqlValue::MaybeInt(limit.map(int)));
     numbers.into_iter().chain([SqlValue::Text(limits.hosted.word().to_owned())])
+}
+
+/// Builds the statement that forgets that a file declared an object, which is removed.
+fn drop_record(kind: &str, name: &str) -> SqlStatement {
+    let values = vec![kind.into(), name.into()];
+    SqlStatement::new("DELETE FROM declared_objects WHERE kind = $1 AND name = $2", values)
 }
 
 fn drop_budgets(scope: BudgetScope, owner: &str) -> SqlStatement {

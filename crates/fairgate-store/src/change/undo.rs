@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{ChangeLookup, ChangeSubject};
 use crate::budget::Budget;
-use crate::declarations::DeclaredKind;
+use crate::declaration_record::DeclaredKind;
 use crate::directory::{DirectoryChange, GroupPatch, Key, KeyPatch, TenantPatch};
 use crate::error::StoreError;
 use crate::key_rights::RightsPatch;

@@ -69,7 +69,7 @@ fn applied(declared: &Declarations, directory: &Directory) -> Directory {
             }
             DeclaredChange::Tenant(_, tenant) => {
                 next.tenants.retain(|other| other.name != tenant.name);
-                next.tenants.push(tenant);
+                next.tenants.push(*tenant);
             }
             DeclaredChange::Key(_, key) => {
                 next.keys.retain(|other| other.id != key.id);
