@@ -470,9 +470,10 @@ test('the flood: who only clicks what the pages show finds it, caps it, and sees
   const [, pool] = /(\S+) is full:/.exec(await page.textContent('#lead'));
   await page.click(`main td[data-column=name] a:has-text("${pool}")`);
 
-  // Its page names the tenant that asks for more than it is due, and whose requests wait.
-  await page.waitForFunction(() => / asked for [\d.]+\s% and is due [\d.]+\s%/.test(document.querySelector('#lead')?.textContent));
-  const [, who] = /waits?\. (\S+) asked for/.exec(await page.textContent('#lead'));
+  // Its page names the tenant whose requests wait.
+  const named = /waits?\. (\S+) (asked for [\d.]+\s% and is due [\d.]+\s%|has most of it): \d+ of those that wait are its own/;
+  await page.waitForFunction((pattern) => new RegExp(pattern).test(document.querySelector('#lead')?.textContent), named.source);
+  const [, who] = named.exec(await page.textContent('#lead'));
   await page.click(`td[data-column=name] a:has-text("${who}")`);
   await page.waitForFunction(() => /times what it is due|of its requests wait: the pool is full/.test(document.querySelector('#flow-panel p')?.textContent));
   await page.waitForSelector('#flow-keys li');
