@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import * as format from '../../crates/fairgate-dashboard/ui/core/format.js';
-import { expectNoFaults, launch, numbersOf, open, picture, signIn, visit } from './browser.mjs';
+import { expectAccessible, expectNoFaults, launch, numbersOf, open, picture, signIn, visit } from './browser.mjs';
 import { SLOTS, startGateway } from './real_gateway.mjs';
 import { everyCall, sessionOf } from './every_call.mjs';
 
@@ -352,6 +352,18 @@ test('tenants, usage, what if, audit and configuration show what the API says', 
   await expectRows(page, 'Options of the configuration', settings, (setting) => setting.path, {});
   assert.ok(!(await page.textContent('body')).includes(gateway.token));
   expectNoFaults(page, 'the other pages');
+});
+
+test('every page with real data: a sentence, nothing in the console, nothing found by axe', async (t) => {
+  const page = await signedIn(t);
+  const pages = ['#/', '#/pools', '#/pools/still?flow=scene-waits', '#/pools/rounds?by=class', '#/pools/parts', '#/requests?list=live', '#/requests', '#/workers', '#/fleet', '#/fleet/tasks/web-2', '#/tenants', '#/tenants/loud', '#/usage?by=tenant&split=model', '#/what-if?pool=llama', '#/audit', '#/configuration', '#/search?q=loud'];
+  for (const hash of pages) {
+    await visit(page, hash);
+    assert.ok((await page.textContent('#lead')).trim().length > 5, hash);
+    assert.equal(await page.locator('main [role=alert]').count(), 0, `${hash} says that something failed`);
+    await expectAccessible(page, hash);
+    expectNoFaults(page, hash);
+  }
 });
 
 test('a tenant’s page shows its own numbers', async (t) => {
