@@ -17,7 +17,7 @@ use crate::lag_in_tokens::FlowLag;
 
 /// Maximum number of tenants per pool in the view, and of projects per pool. Those with the most requests queued or in
 /// flight are shown.
-const ROWS_SHOWN: usize = 1000;
+pub(super) const ROWS_SHOWN: usize = 1000;
 
 /// Sums over all flows of one name. A name has several flows if a node above them shares by another attribute.
 #[derive(Clone, Debug, Default)]

@@ -17,7 +17,7 @@ use super::activity::FlowActivity;
 use super::classes::ClassRows;
 use super::flow_now::FlowNowSource;
 use super::flows::for_each_flow;
-use super::owner_rows::{OwnerRows, most_active};
+use super::owner_rows::{OwnerRows, ROWS_SHOWN, most_active};
 use super::policy_description::describe_policy;
 use super::tiers::tiers_view;
 use super::worker::workers;
@@ -212,13 +212,17 @@ pub(crate) fn with_window(view: PoolView, source: &FlowNowSource<'_>) -> PoolVie
 /// the last minute.
 fn with_refused(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
     let lately = source.refusals.refused_lately(source.pool, Attribute::Tenant);
-    let absent = absent_tenants(&view, source.directory);
-    let refused = absent.filter(|tenant| lately.iter().any(|name| **name == *tenant.name));
-    let refused: Vec<TenantView> = refused.map(row_without_requests).collect();
-    if !refused.is_empty() {
-        view.tenants.extend(refused);
-        view.tenants.sort_by(|a, b| (&a.group, &a.tenant).cmp(&(&b.group, &b.tenant)));
+    if lately.is_empty() {
+        return view;
     }
+    let lately: HashSet<&str> = lately.iter().map(|name| &**name).collect();
+    let absent = absent_tenants(&view, source.directory);
+    let refused: Vec<&Tenant> = absent.filter(|tenant| lately.contains(&*tenant.name)).collect();
+    let room = ROWS_SHOWN.saturating_sub(view.tenants.len());
+    let (shown, omitted) = refused.split_at(room.min(refused.len()));
+    view.tenants.extend(shown.iter().map(|tenant| row_without_requests(tenant)));
+    view.tenants.sort_by(|a, b| (&a.group, &a.tenant).cmp(&(&b.group, &b.tenant)));
+    view.tenants_omitted += omitted.len() as u64;
     view
 }
 

@@ -553,8 +553,8 @@ async fn a_change_is_undone_once(database: Database) {
     weigh(7).await;
     let entry = weigh(9).await;
     // Many ask at the same time. The comparison is part of the change, so one of them finds it as it was left.
-    let undo = |entry: &Box<AuditEntry>| {
-        let (store, entry) = (store.clone(), entry.clone());
+    let undo = |entry: &AuditEntry| {
+        let (store, entry) = (store.clone(), Box::new(entry.clone()));
         tokio::spawn(
             async move { store.change("admin", NOW, DirectoryChange::Undo { entry }).await },
         )

@@ -299,7 +299,7 @@ mod tests {
     fn model() -> TopModel {
         let mut model = TopModel::new(None, 1);
         let mut first = pool("p");
-        first.tenants[0].tenant_id = "t".to_owned();
+        first.tenants[0].tenant = "t".to_owned();
         first.tenants.truncate(1);
         let worker = json!({
             "name": "w", "state": "up", "reason": null, "source": "file", "address": "http://a/", "in_flight": 2,
