@@ -671,7 +671,7 @@ pub struct HostedBudget {
 /// Unit in which the scheduler of a pool counts what a request costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostUnit {
-    /// Weighted tokens (default).
+    /// Tokens, weighted by the pool's weights (default).
     Tokens,
     /// Microseconds of a full worker.
     WorkerTime,
