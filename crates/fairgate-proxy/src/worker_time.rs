@@ -57,7 +57,7 @@ struct WorkerMeterState {
     noted: Vec<MeterNote>,
 }
 
-/// What keeps learned prices from being exact.
+/// Reason for which learned prices are not exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MeterNote {
     NothingStreams,
