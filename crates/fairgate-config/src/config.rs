@@ -761,7 +761,7 @@ pub struct HostedBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostUnit {
-    /// Weighted tokens (default).
+    /// Tokens, weighted by the pool's weights (default).
     Tokens,
     /// Microseconds of a full worker.
     WorkerTime,

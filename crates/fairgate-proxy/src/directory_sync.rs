@@ -50,7 +50,7 @@ pub(crate) struct PoolSync {
 struct LastSent {
     pool: Weak<PoolHandle>,
     policy: Policy,
-    /// Number of times at which the pool's books had been begun anew.
+    /// Number of times at which the pool had begun new books.
     books_begun: u64,
     weights: HashMap<Flow, Weight>,
     caps: HashMap<Flow, Option<u64>>,
@@ -172,7 +172,7 @@ impl LastSent {
     }
 
     async fn read_from(pool: &Arc<PoolHandle>) -> Result<Self, GateChangeError> {
-        // Read first: if the books are begun anew meanwhile, the snapshot is read again.
+        // Read first: if the pool begins new books meanwhile, the snapshot is read again.
         let books_begun = pool.books_begun();
         let snapshot = pool.gate.snapshot().await?;
         let weights = snapshot.weights.into_iter().map(|(by, flow, weight)| ((by, flow), weight));

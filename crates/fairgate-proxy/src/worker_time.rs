@@ -57,7 +57,7 @@ struct WorkerMeterState {
     noted: Vec<MeterNote>,
 }
 
-/// What keeps learned prices from being exact.
+/// Reason for which learned prices are not exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MeterNote {
     NothingStreams,
@@ -333,7 +333,8 @@ impl WorkerMeterState {
             return Vec::new();
         }
         self.noted_us = now_us;
-        let before = std::mem::replace(&mut self.noted, self.notes());
+        let now = self.notes();
+        let before = std::mem::replace(&mut self.noted, now);
         let held =
             |note: &MeterNote| before.iter().any(|old| discriminant(old) == discriminant(note));
         self.noted.iter().filter(|note| !held(note)).map(ToString::to_string).collect()

@@ -1,4 +1,4 @@
-//! What the time of a pool's workers costs, and what its tenants use of it.
+//! Prices of the time of a pool's workers, and its use by tenants.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -79,7 +79,7 @@ pub struct TypicalRequestBody {
     pub model: String,
     /// Input tokens, cached ones included.
     pub input_tokens: u64,
-    /// Cached input tokens.
+    /// Input tokens that the worker had cached.
     pub cached_tokens: u64,
     /// Output tokens of all answers together.
     pub output_tokens: u64,

@@ -56,8 +56,8 @@ pub struct FlowNow {
     pub got_share: Option<f64>,
     /// Part of the service that was asked for.
     pub asked_share: Option<f64>,
-    /// What the flow's requests were expected to cost when they came, granted or not, in the unit of the pool. Null if the
-    /// policy does not divide by this kind.
+    /// Cost that the flow's requests were expected to have when they came, granted or not, in the unit of the pool. Null if
+    /// the policy does not divide by this kind.
     pub asked: Option<u64>,
     /// The same as `asked`; null if the pool does not count tokens.
     pub asked_tokens: Option<u64>,

@@ -215,7 +215,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
     ),
     (
         "models:",
-        "observe: false, cost: {unit: ▸worker_time}, models:",
+        "observe: false, cost: {▸unit: worker_time}, models:",
         "pools[0].cost.unit: needs prices with observe: false, because a gateway that does not see all that a worker does \
          cannot learn them: state prices, or unit: tokens",
     ),
@@ -548,17 +548,21 @@ pools:
 
 #[test]
 fn worker_time_needs_a_worker_whose_time_can_be_priced() {
-    let hosted = LEAST.replace("slots: 16", "slots: 16, tier: 1");
+    let both = |more: &str| {
+        let first = LEAST.replace("slots: 16", &format!("slots: 16, {more}"));
+        first.replace("slots: 8", &format!("slots: 8, {more}"))
+    };
+    let hosted = both("tier: 1");
     let counts_time = |text: &str| text.replace("models:", "cost: {unit: worker_time}, models:");
     let lines = errors(&counts_time(&hosted));
     let told = "pools[0].cost.unit: needs a worker of your own: all workers of this pool are hosted, and a provider's workers \
                 have no time that could be shared. State unit: tokens";
     assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
-    let with_account = LEAST.replace("slots: 16", "slots: 16, requests_per_minute: 60");
+    let with_account = both("requests_per_minute: 60");
     let lines = errors(&counts_time(&with_account));
     assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
     let leased = "pools: [{name: p, capacity: 3, leases: {}, cost: {unit: worker_time}}]";
-    let told = "fairgate.yaml:1:61: pools[0].cost.unit: needs prices in a pool of leases, whose answers the gateway does not \
+    let told = "fairgate.yaml:1:51: pools[0].cost.unit: needs prices in a pool of leases, whose answers the gateway does not \
                 see: state prices, or unit: tokens";
     assert_eq!(errors(leased), [told]);
     let folder = Folder::new();

@@ -198,6 +198,8 @@ fn what_is_commented_out_is_the_default_or_off() {
         "policy_file: router-policy.yaml",
         "partition: true",
         "brownout:",
+        // The time of the workers instead of tokens.
+        "cost:",
         "requests_per_minute: 300",
         "tokens_per_minute: 100000",
         "prices:",

@@ -148,7 +148,7 @@ pub(super) struct FlowSeriesBody {
     difference: Option<Vec<Option<i64>>>,
     /// Greatest absolute value that is expected for `difference`.
     bound: Option<Vec<Option<u64>>>,
-    /// What the flow's requests were expected to cost when they came, in each point.
+    /// Cost that the flow's requests were expected to have when they came, in each point.
     asked: Option<Vec<Option<u64>>>,
     /// The same as `got`.
     got_tokens: Option<Vec<Option<i64>>>,

@@ -352,6 +352,7 @@ async fn restarted(house: House, change: impl FnOnce(&mut Config)) -> (House, Co
         config: config.clone(),
         store: store.clone(),
         admin_token: KeyHash::of(b"admin"),
+        may_disable_most: false,
     };
     let gateway = Gateway::start(options).await.unwrap();
     (House { gateway, store, key, folder }, config)
@@ -400,7 +401,7 @@ async fn a_pool_that_counts_tokens_learns_the_prices_of_its_worker() {
         slots: 4,
         prefill_at_once: Some(1),
         prefill_base: Duration::from_millis(2),
-        decode_per_token: Duration::from_millis(2),
+        decode_per_token: Duration::from_millis(4),
         steering: true,
         ..SimOptions::instant()
     };
@@ -414,22 +415,32 @@ async fn a_pool_that_counts_tokens_learns_the_prices_of_its_worker() {
     let messages = json!([{"role": "user", "content": "rivers"}]);
     let body = json!({"model": "sim", "stream": true, "messages": messages});
     let question = post(CHAT, &body).key(&house.key).header("x-sim-tokens", "100");
+    let is_over = Arc::new(AtomicBool::new(false));
+    // Each client asks again at once, so the worker is never idle.
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (question, is_over) = (question.clone(), is_over.clone());
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(question.ask(addr).await.status, StatusCode::OK);
+                }
+            })
+        })
+        .collect();
     let learned = async {
         loop {
-            let asked = (0..4).map(|_| {
-                let question = question.clone();
-                tokio::spawn(async move { question.ask(addr).await.status })
-            });
-            for answer in asked.collect::<Vec<_>>() {
-                assert_eq!(answer.await.unwrap(), StatusCode::OK);
-            }
             let calibration = admin(&house, "/api/v1/pools/sim/calibration").await;
             if calibration["workers"][0]["windows"].as_u64().unwrap() > 0 {
                 return calibration;
             }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let calibration = tokio::time::timeout(SOON, learned).await.expect("it learns");
+    is_over.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
     assert_eq!(calibration["unit"], "tokens");
     assert_eq!(calibration["workers"][0]["learning"], "learning");
     assert!(calibration["prices"]["output"].as_u64().unwrap() > 0, "{calibration}");

@@ -66,7 +66,7 @@ pub(super) struct ExpectedUsage {
     pub(super) charged: u64,
     /// Charged tokens of the expected usage as if no worker had the prompt cached.
     pub(super) charged_uncached: u64,
-    /// What the scheduler counts for the expected usage, if the pool does not count tokens.
+    /// Cost that the scheduler counts for the expected usage; `None` if the pool counts tokens.
     pub(super) scheduled: Option<ScheduledCost>,
     /// Input tokens of the prompt minus those that some worker is believed to have cached.
     pub(super) uncached_input: u64,

@@ -56,7 +56,7 @@ pub(super) struct AttemptBill {
     /// not complete, and every lease, pays at least the price of its time in the slot. That minimum is never more than
     /// the request's reservation.
     pub(super) provider_tokens: u64,
-    /// What the scheduler counts for the flow, in the unit of the pool.
+    /// Cost that the scheduler counts for the flow, in the unit of the pool.
     pub(super) counted: u64,
     /// Weighted tokens that are not for completed work: all of them if the attempt did not complete, else 0. They are
     /// counted also where the worker was at fault and nothing is charged.

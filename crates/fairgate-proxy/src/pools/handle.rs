@@ -47,7 +47,7 @@ pub struct PoolHandle {
     pub(crate) caches: Arc<WorkerCaches>,
     /// Numbers of queued requests, by model.
     pub(super) queued: QueuedByModel,
-    /// Number of times at which the scheduler's books were begun anew, because the policy or the unit changed.
+    /// Number of times at which the scheduler began new books, because the policy or the unit changed.
     pub(super) books_begun: AtomicU64,
 }
 
@@ -464,7 +464,7 @@ impl PoolHandle {
         self.setup.load()
     }
 
-    /// Returns the number of times at which the scheduler's books were begun anew.
+    /// Returns the number of times at which the scheduler began new books.
     pub(crate) fn books_begun(&self) -> u64 {
         self.books_begun.load(Ordering::Acquire)
     }

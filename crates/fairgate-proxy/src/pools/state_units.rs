@@ -2,7 +2,7 @@
 //! unit is set aside.
 //!
 //! The unit is in a file beside the state file, `POOL.unit`. Without that file it is `tokens`. A running pool whose unit
-//! changes writes the unit after its scheduler has begun its books anew. So a state file that is older than the unit
+//! changes writes the unit after its scheduler has begun new books. So a state file that is older than the unit
 //! file has scores of the unit before, even if the process was killed in between.
 
 use std::io;

@@ -227,7 +227,7 @@ gpu  learning from 104 windows; windows are 1.6 % from predicted; full batch 15.
   a request 2.49 ms · input 10.60 µs · input × position 1.20 ns · cached 800.00 ns · output 188.00 µs · context × output 26.00 ns
   ! nothing is wrong
 
-tenant  tokens  worker time  worker  model  typical request               costs
+tenant  tokens  worker time  worker  model  typical request                costs
 rag     90.0 %       50.0 %  gpu     llama  4096 in (0 cached), 64 out  74.57 ms
 
 To state these prices, so that nothing is learned:

@@ -4,12 +4,12 @@
 use std::fs;
 
 use fairgate_sim::SimOptions;
+use fairgate_testkit::postgres_server::shared_server;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::http::ask;
 use super::running::{Folder, Gateway, Model, one_pool, until};
-use super::server::server;
 use crate::run::{Run, command, fairgate, fairgate_with_stdin, finished};
 
 const CHAT_KEY: &str = "a-key-that-was-made-elsewhere";
@@ -247,8 +247,8 @@ fn every_upstream_is_asked() {
 #[test]
 fn of_two_gateways_on_one_database_the_later_reload_wins_and_both_say_so() {
     let runtime = Runtime::new().expect("a runtime");
-    let database = runtime.block_on(server().database());
-    let store = format!("store: {{ url: \"{}\" }}\n", server().url(&database));
+    let database = runtime.block_on(shared_server().create_database()).expect("a database");
+    let store = format!("store: {{ url: \"{}\" }}\n", shared_server().socket_url(&database));
     let (one, two) = (World::with_store(&store), World::with_store(&store));
     let first = Gateway::configured(&one.folder);
     let weight = |weight: u32| {
