@@ -8,5 +8,7 @@ chmod 700 secrets
 umask 022
 new() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 [ -s secrets/admin-token ] || new > secrets/admin-token
+[ -s secrets/chat-key ] || new > secrets/chat-key
+[ -s secrets/batch-key ] || new > secrets/batch-key
 [ -s secrets/postgres-password ] || new > secrets/postgres-password
 [ -s secrets/store-url ] || printf 'postgres://fairgate:%s@postgres/fairgate' "$(cat secrets/postgres-password)" > secrets/store-url

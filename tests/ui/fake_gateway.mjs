@@ -135,7 +135,7 @@ function get(state, { path, query }) {
   switch (part[0]) {
     case 'fairshare': return { at: new Date().toISOString(), pools: state.pools.map((each) => ({ ...each, tenants: query.get('all') ? [...each.tenants, { ...each.tenants[0], tenant: 'sleeper', state: 'never_seen', waiting: 0, in_flight: 0 }] : each.tenants })) };
     case 'pools': return poolAnswer(state, pool, part, query);
-    case 'requests': return part[1] ? oneRequest(part[1]) : { items: liveRequests(query), omitted: 0 };
+    case 'requests': return part[2] === 'journal' ? { story: ['It waited 0.41 s: the pool was full.', 'It went when a slot was free, because chat had had less for its weight.'], history: null } : part[1] ? oneRequest(part[1]) : { items: liveRequests(query), omitted: 0 };
     case 'attempts': return attempts(state, query);
     case 'fleet': return fleet(state);
     case 'tasks': return part[1] ? task(state, part) : { items: state.tasks.filter((each) => !query.get('state') || each.state === query.get('state')), next: null };
@@ -144,7 +144,7 @@ function get(state, { path, query }) {
     case 'keys': return part[1] ? dir.keys.find((each) => each.id === part[1]) : { items: dir.keys.filter((each) => !query.get('tenant') || each.tenant === query.get('tenant')), next: null };
     case 'hosted': return { limits: {}, budgets: [{ ...budgets('*', 'hosted')[1], tier: 'hosted', used_money: '1990' }] };
     case 'usage': return usage(query.get('by') ?? 'day', query.get('split'));
-    case 'audit': return { items: state.audit.filter((each) => !query.get('subject') || each.subject === query.get('subject')), next: null };
+    case 'audit': return { items: state.audit.filter((each) => ['subject', 'action'].every((field) => !query.get(field) || each[field] === query.get(field))).slice(0, Number(query.get('limit') ?? 100)), next: null };
     case 'config': return { settings: [{ path: 'listen', value: '127.0.0.1:8080', secret: null, needs_restart: true }, { path: 'admin.token', value: null, secret: 'environment variable FAIRGATE_ADMIN_TOKEN', needs_restart: false }, { path: 'pools.llama.queue_timeout', value: '60s', secret: null, needs_restart: false }] };
     case 'me': return me(state, part[1], query);
     default: return undefined;
@@ -176,7 +176,7 @@ function oneRequest(id) {
   }
   const index = Number(id.slice(4));
   if (!id.startsWith('req-') || Number.isNaN(index)) return undefined;
-  return { id, state: 'ended', summary: 'It has ended: 200 after 2.1 s.', story: ['It has ended; its rows in the ledger tell how.'], request: null, waiting: null, attempts: [attempt(index)], journal: { story: ['It waited 0.41 s: the pool was full.', 'It went when a slot was free, because chat had had less for its weight.'], history: null } };
+  return { id, state: 'ended', summary: 'It has ended: 200 after 2.1 s.', story: ['It has ended; its rows in the ledger tell how.'], request: null, waiting: null, attempts: [attempt(index)] };
 }
 
 function attempts(state, query) {
@@ -196,7 +196,7 @@ function fleet(state) {
     projects: [{ id: 'web', tenant: 'chat', status: 'ACTIVE', weight: 3, target_ppm: 750_000, share_ppm: 742_000, used: 9669, reserved: 354, budget: null, ready: 24, running: 2, concurrency: 4, tasks: {} }, { id: 'docs', tenant: 'chat', status: 'PAUSED', weight: 1, target_ppm: 250_000, share_ppm: 258_000, used: 3361, reserved: 0, budget: 100_000, ready: 0, running: 0, concurrency: 2, tasks: {} }],
     agents: [{ id: 'ada', state: 'ACTIVE', task: 'web-94', last_seen: us - 2_000_000, labels: ['gpu'], created_at: us, type: 'coder', token_hint: '…a1', reports_tokens: true }, { id: 'ben', state: 'ACTIVE', task: null, last_seen: us - 3_000_000, labels: [], created_at: us, type: 'coder', token_hint: '…b2', reports_tokens: true }],
     running: state.tasks.filter((each) => ['ASSIGNED', 'IN_PROGRESS'].includes(each.state)),
-    waiting: state.tasks.filter((each) => each.state === 'WAITING_INPUT').map((each) => ({ task: each.id, state: each.state, code: 'waiting_input', sentence: `${each.id} waits for an answer.`, facts: [] })),
+    waiting: state.tasks.filter((each) => each.state === 'READY').map((each) => ({ task: each.id, state: each.state, code: 'no_agent', sentence: 'It takes the first agent that comes: no agent is there.', facts: [] })),
   };
 }
 
@@ -224,9 +224,25 @@ function me(state, what, query) {
 }
 
 function audit(state, action, subject, before, after) {
-  const entry = { id: state.audit.length + 1, at: new Date().toISOString(), actor: 'admin:on-call', action, subject, before, after };
+  const entry = { id: state.audit.length + 1, at: new Date().toISOString(), actor: 'admin:on-call', action, subject, before, after, undo: before !== null && after !== null };
   state.audit.unshift(entry);
   for (const stream of state.streams) stream.send('audit', entry);
+}
+
+/** Makes the inverse of a change, as the gateway does: what it had changed is set back, if nobody changed it since. */
+function undone(state, entry) {
+  const { action, subject, before, after } = entry;
+  if (action === 'tenant.patch') {
+    const now = state.directory.tenants.find((each) => each.name === subject);
+    const fields = Object.keys(before).filter((field) => JSON.stringify(before[field]) !== JSON.stringify(after[field]));
+    if (fields.some((field) => JSON.stringify(now[field]) !== JSON.stringify(after[field]))) return { status: 409, code: 'changed_since', message: 'somebody has changed it since' };
+    change(state, { method: 'PATCH', path: `/tenants/${encodeURIComponent(subject)}`, body: Object.fromEntries(fields.map((field) => [field, before[field]])) });
+  } else if (action.startsWith('pool.')) {
+    change(state, { method: 'POST', path: `/pools/${subject}/${before.held ? 'hold' : 'resume'}`, body: { by: before.by, flow: before.flow } });
+  } else {
+    change(state, { method: 'POST', path: `/pools/${subject}/workers/${before.worker}/${before.drained ? 'drain' : 'undrain'}` });
+  }
+  return { undone: entry.id, action, subject };
 }
 
 function change(state, { method, path, body }) {
@@ -255,7 +271,8 @@ function change(state, { method, path, body }) {
   if (part[0] === 'pools' && part[2] === 'workers' && part[4]) {
     const found = state.pools.find((each) => each.pool === part[1]).workers.find((each) => each.name === part[3]);
     found.state = part[4] === 'drain' ? 'drained' : 'up';
-    audit(state, `worker.${part[4]}`, part[3], null, null);
+    const drained = part[4] === 'drain';
+    audit(state, `worker.${part[4]}`, part[1], { worker: part[3], drained: !drained }, { worker: part[3], drained });
     tellAll(state);
     return found;
   }
@@ -272,6 +289,7 @@ function change(state, { method, path, body }) {
     audit(state, `key.${part[2] ?? 'create'}`, part[1] ?? body.tenant, null, null);
     return part[2] === 'revoke' ? key : { key: key ?? dir.keys[0], secret: 'fg-secret-shown-once' };
   }
+  if (part[0] === 'audit') return undone(state, state.audit.find((each) => each.id === Number(part[1])));
   if (part[0] === 'config') return { changes: [] };
   if (part[0] === 'what-if') {
     if (body.policy_file !== undefined) return { status: 422, code: 'invalid_policy', message: 'line 1: expected a policy', field: 'policy_file' };

@@ -27,7 +27,7 @@ test('a schema becomes the type of the same values', () => {
 test('the pages are well typed', async (t) => {
   const gateway = await startGateway();
   t.after(() => gateway.close());
-  const document = await (await fetch(`${gateway.url}/api/v1/openapi.json`)).json();
+  const document = await (await fetch(`${gateway.admin}/api/v1/openapi.json`)).json();
   const folder = join(PACKAGES, 'types');
   await mkdir(folder, { recursive: true });
   await writeFile(join(folder, 'api.d.ts'), typesOf(document));

@@ -12,13 +12,14 @@ const UI_TESTS: &str = "tests/ui";
 
 /// Files of the tests. They run one after another: each starts programs of its own, and the time that a page takes is
 /// measured.
-const UI_TEST_FILES: [&str; 4] =
-    ["format.test.mjs", "vendor.test.mjs", "types.test.mjs", "pages.test.mjs"];
+const UI_TEST_FILES: [&str; 5] =
+    ["format.test.mjs", "vendor.test.mjs", "types.test.mjs", "pages.test.mjs", "real.test.mjs"];
 
 /// `cargo xtask test ui`: builds the binaries, then runs [`ui_steps`].
 pub(crate) fn ui_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
-    let mut steps =
-        vec![cargo("fairgate for the pages", &["build", "-p", "fairgate", "-p", "fairgate-sim"])];
+    // One test runs the gateway on PostgreSQL. Where the pages are part of the whole suite, it is there already.
+    let mut steps = tools::need_postgresql();
+    steps.push(cargo("fairgate for the pages", &["build", "-p", "fairgate", "-p", "fairgate-sim"]));
     steps.extend(ui_steps(root)?);
     Ok(steps)
 }

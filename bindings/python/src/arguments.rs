@@ -5,20 +5,28 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyString};
 
-/// Builds the error for an argument of the wrong type.
+use crate::interrupt::{is_interrupt, value_if_any};
+
+/// Builds the error for an argument of the wrong type. If printing the argument was interrupted, returns the interrupt.
 fn wrong_type(name: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!("{name} must be {wanted}, not {}", shown(given)))
+    match shown(given) {
+        Ok(shown) => PyTypeError::new_err(format!("{name} must be {wanted}, not {shown}")),
+        Err(interrupt) => interrupt,
+    }
 }
 
-/// Returns a value as Python prints it, cut after 80 characters.
-fn shown(given: &Bound<'_, PyAny>) -> String {
-    let text = given.repr().map_or_else(|_| String::new(), |text| text.to_string());
-    text.chars().take(80).collect()
+/// Returns a value as Python prints it, cut after 80 characters; an empty text if the value cannot be printed.
+pub(crate) fn shown(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = value_if_any(given.py(), given.repr())?;
+    Ok(text.map_or_else(String::new, |text| text.to_string_lossy().chars().take(80).collect()))
 }
 
-/// Reads a number, such as 1 or 0.5.
-fn number(name: &str, given: &Bound<'_, PyAny>) -> PyResult<f64> {
-    given.extract().map_err(|_| wrong_type(name, "a number", given))
+/// Reads a number, such as 1 or 0.5. `wanted` says what the argument must be.
+fn number(name: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyResult<f64> {
+    given.extract().map_err(|error| match is_interrupt(given.py(), &error) {
+        true => error,
+        false => wrong_type(name, wanted, given),
+    })
 }
 
 /// Reads a text; keeps the Python object.
@@ -34,7 +42,7 @@ pub(crate) fn agent(given: &Bound<'_, PyAny>) -> PyResult<Py<PyString>> {
 
 /// Reads the argument `weight` of a slot. Its range is checked when the slot is requested.
 pub(crate) fn weight(given: &Bound<'_, PyAny>) -> PyResult<f64> {
-    number("weight", given)
+    number("weight", "a number", given)
 }
 
 /// Reads the argument `priority` of a slot.
@@ -42,12 +50,22 @@ pub(crate) fn priority(given: &Bound<'_, PyAny>) -> PyResult<i64> {
     if given.is_instance_of::<PyFloat>() {
         return Err(wrong_type("priority", "a whole number", given));
     }
-    given.extract().map_err(|error: PyErr| match error.is_instance_of::<PyTypeError>(given.py()) {
-        true => wrong_type("priority", "a whole number", given),
-        false => PyValueError::new_err(format!(
-            "priority must be between -2^63 and 2^63 - 1, not {}",
-            shown(given)
-        )),
+    given.extract().map_err(|error: PyErr| {
+        let py = given.py();
+        if is_interrupt(py, &error) {
+            return error;
+        }
+        if error.is_instance_of::<PyTypeError>(py) {
+            return wrong_type("priority", "a whole number", given);
+        }
+        shown(given).map_or_else(
+            |interrupt| interrupt,
+            |shown| {
+                PyValueError::new_err(format!(
+                    "priority must be between -2^63 and 2^63 - 1, not {shown}"
+                ))
+            },
+        )
     })
 }
 
@@ -56,8 +74,7 @@ pub(crate) fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     if given.is_none() {
         return Ok(None);
     }
-    let wrong = |_| wrong_type("timeout", "a number of seconds or None", given);
-    given.extract().map(Some).map_err(wrong)
+    number("timeout", "a number of seconds or None", given).map(Some)
 }
 
 /// Reads the argument `model` of a slot.

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyWeakrefReference};
 
+use crate::interrupt::value_if_any;
 use crate::owners::SlotOwner;
 
 /// The task or thread that requests a slot.
@@ -83,22 +84,32 @@ fn task_of_loop(
         Some((event_loop.bind(py).upgrade()?, thread_id.clone_ref(py)))
     });
     if let Some((event_loop, thread_id)) = known
-        && event_loop.getattr(intern!(py, "_thread_id")).is_ok_and(|id| id.is(&thread_id))
+        && loop_thread_id(&event_loop)?.is_some_and(|id| id.is(&thread_id))
     {
         let task = tasks.get_item(event_loop)?;
         return Ok(task.map_or_else(|| py.None(), Bound::unbind));
     }
     let task = asyncio.current_task.call0(py).map_err(|error| no_event_loop(py, error))?;
     let event_loop = asyncio.running_loop.bind(py).call0()?;
-    // Loops of other packages have no such attribute, or none that Python can see.
-    let thread_id = event_loop.getattr(intern!(py, "_thread_id")).ok().filter(|id| !id.is_none());
-    let known = thread_id.and_then(|thread_id| {
-        let event_loop = PyWeakrefReference::new(&event_loop).ok()?.unbind();
-        Some(KnownEventLoop { event_loop, thread_id: thread_id.unbind() })
-    });
+    let known = match loop_thread_id(&event_loop)? {
+        Some(thread_id) => {
+            let event_loop = value_if_any(py, PyWeakrefReference::new(&event_loop))?;
+            let thread_id = thread_id.unbind();
+            event_loop.map(|it| KnownEventLoop { event_loop: it.unbind(), thread_id })
+        }
+        None => None,
+    };
     let before = KNOWN_LOOP.replace(known);
     drop(before);
     Ok(task)
+}
+
+/// Returns the object in a loop's attribute `_thread_id`. Loops of other packages have no such attribute, or none that
+/// Python can see.
+fn loop_thread_id<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = event_loop.py();
+    let id = value_if_any(py, event_loop.getattr(intern!(py, "_thread_id")))?;
+    Ok(id.filter(|id| !id.is_none()))
 }
 
 /// Returns the owner number of this thread. The number is odd, while the numbers of tasks are addresses, which are
@@ -131,14 +142,15 @@ impl AsyncioFunctions {
             let asyncio = py.import("asyncio")?;
             let function = |name| PyResult::Ok(asyncio.getattr(name)?.unbind());
             let tasks = || {
-                let tasks = asyncio.getattr("tasks").ok()?.getattr("_current_tasks").ok()?;
-                tasks.cast_into::<PyDict>().ok().map(Bound::unbind)
+                let tasks = asyncio.getattr("tasks").and_then(|it| it.getattr("_current_tasks"));
+                let tasks = value_if_any(py, tasks)?;
+                PyResult::Ok(tasks.and_then(|it| it.cast_into::<PyDict>().ok()).map(Bound::unbind))
             };
             let is_slow = py.version_info() < (3, 12);
             Ok(Self {
                 current_task: function("current_task")?,
                 running_loop: function("_get_running_loop")?,
-                tasks_by_loop: if is_slow { tasks() } else { None },
+                tasks_by_loop: if is_slow { tasks()? } else { None },
             })
         })
     }

@@ -17,18 +17,19 @@ use fairgate_journal::{parse_policy, write_fairness, write_request_location};
 use fairgate_time::wall_clock;
 use http::StatusCode;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
-use crate::arguments::attribute_text;
+use crate::arguments::{attribute_text, shown};
 use crate::budget::{LocalBudgetPeriod, LocalBudgetTerms};
 use crate::deadlock;
+use crate::interrupt::is_interrupt;
 use crate::journal::LocalJournal;
 use crate::local_scheduler::{
-    BudgetAlert, FollowUp, LocalScheduler, ProviderRates, SlotAnswer, SlotRequest,
+    BudgetAlert, FollowUp, LocalScheduler, ProviderRates, SlotAnswer, SlotRequest, WaitNotice,
 };
 use crate::owners::SlotOwner;
 use crate::report;
@@ -454,8 +455,8 @@ impl Gate {
     /// Unlocks the scheduler and does the work that the scheduler leaves to its caller, such as delivering notices. If
     /// a notice cannot be delivered because the client's event loop is closed, cancels the client's request.
     ///
-    /// A Python interrupt ends this function early. The next call of it delivers the notices that are left in the
-    /// outbox.
+    /// A Python interrupt ends this function early. The next call of it does what is left: it delivers notices and
+    /// alerts, and sets the alarm.
     fn finish<'a>(
         &'a self,
         py: Python<'_>,
@@ -472,10 +473,26 @@ impl Gate {
     fn run(&self, py: Python<'_>, follow_up: FollowUp<PythonWaiter>) -> PyResult<()> {
         let FollowUp { notice, alarm, alerts, discarded } = follow_up;
         drop(discarded);
+        let mut alerts = alerts.into_iter();
+        let ended = self.run_in_order(py, notice, &mut alerts, alarm);
+        if ended.is_err() {
+            // An alert whose delivery has begun is not repeated.
+            self.scheduler()?.put_back(alerts, alarm.is_some());
+        }
+        ended
+    }
+
+    fn run_in_order(
+        &self,
+        py: Python<'_>,
+        notice: Option<WaitNotice<PythonWaiter>>,
+        alerts: &mut impl Iterator<Item = BudgetAlert>,
+        alarm: Option<Duration>,
+    ) -> PyResult<()> {
         if let Some(notice) = notice
             && let Err(error) = notice.waiter.wake(py, &notice.result)
         {
-            if !error.is_instance_of::<PyException>(py) {
+            if is_interrupt(py, &error) {
                 self.scheduler()?.outbox.push_front(notice);
                 return Err(error);
             }
@@ -549,20 +566,27 @@ fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
 /// floats.
 pub(crate) fn tokens_from(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
     let wrong_kind = || {
-        PyTypeError::new_err(format!(
-            "{what} must be a whole number of tokens such as 100, not {}",
-            given.repr().map_or_else(|_| String::new(), |text| text.to_string())
-        ))
+        let error = |shown| {
+            let wanted = "a whole number of tokens such as 100";
+            PyTypeError::new_err(format!("{what} must be {wanted}, not {shown}"))
+        };
+        shown(given).map_or_else(|interrupt| interrupt, error)
     };
     if given.is_instance_of::<PyBool>() || given.is_instance_of::<PyFloat>() {
         return Err(wrong_kind());
     }
     given.extract::<u64>().map_err(|error| {
+        if is_interrupt(given.py(), &error) {
+            return error;
+        }
         if error.is_instance_of::<PyTypeError>(given.py()) {
             return wrong_kind();
         }
-        let shown = given.str().map_or_else(|_| String::new(), |text| text.to_string());
-        PyValueError::new_err(format!("{what} must be 0 or more tokens, below 2^64, not {shown}"))
+        let error = |shown| {
+            let wanted = "0 or more tokens, below 2^64";
+            PyValueError::new_err(format!("{what} must be {wanted}, not {shown}"))
+        };
+        shown(given).map_or_else(|interrupt| interrupt, error)
     })
 }
 

@@ -11,6 +11,7 @@ mod budget;
 mod caller;
 mod deadlock;
 mod gate;
+mod interrupt;
 mod journal;
 mod local_scheduler;
 mod owners;

@@ -611,6 +611,15 @@ impl<W> LocalScheduler<W> {
         })
     }
 
+    /// Puts work back that the caller could not finish. The next call of [`LocalScheduler::next_follow_up`] returns it
+    /// again. `alarm` is true if the alarm was not set.
+    pub(crate) fn put_back(&mut self, alerts: impl Iterator<Item = BudgetAlert>, alarm: bool) {
+        self.alerts.splice(..0, alerts);
+        if alarm {
+            self.alarm = None;
+        }
+    }
+
     /// Returns the time until [`LocalScheduler::tick`] is due, if that is earlier than the alarm that is already set;
     /// else `None`.
     fn next_alarm(&mut self) -> Option<Duration> {

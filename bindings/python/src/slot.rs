@@ -24,8 +24,10 @@ use pyo3::types::{PyDict, PyString};
 
 pub(crate) use self::factory::SlotFactory;
 use self::slot_functions::SlotFunctions;
+use crate::arguments::shown;
 use crate::caller::{SlotCaller, task_here, task_or_thread_here};
 use crate::gate::{Gate, KEEPS, tokens_from};
+use crate::interrupt::{is_interrupt, raise_later};
 use crate::owners::SlotOwner;
 use crate::pending_error::run_without_pending_error;
 use crate::request_number::RequestNumber;
@@ -447,7 +449,23 @@ impl Slot {
             SlotState::Held => "held",
             SlotState::Over => "over",
         };
+        let agent = agent.to_string_lossy();
         Ok(format!("<fairgate.Slot {id} of {agent}, {state}>"))
+    }
+
+    /// Gives the slot back because nobody refers to it any more. Python's collector calls this for a slot in a reference
+    /// cycle. An interrupt is raised later, because a destructor cannot raise one.
+    fn _forget(slf: &Bound<'_, Self>) {
+        let py = slf.py();
+        let Err(error) = SlotFunctions::of(py).and_then(|it| it.forgotten.call1(py, (slf,))) else {
+            return;
+        };
+        if is_interrupt(py, &error)
+            && let Err(error) = Self::give_back_quietly(slf)
+        {
+            raise_later(py, error);
+        }
+        raise_later(py, error);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -476,20 +494,35 @@ impl Drop for Slot {
         }
         let state = mem::replace(&mut self.state, SlotState::Over);
         Python::try_attach(|py| {
-            let mut forgotten = || {
-                let copy = Py::new(py, self.moved_out(py, state))?;
-                SlotFunctions::of(py)?.forgotten.call1(py, (copy,))
-            };
-            run_without_pending_error(py, || {
-                if let Err(error) = forgotten() {
-                    error.write_unraisable(py, None);
+            run_without_pending_error(py, || match Bound::new(py, self.moved_out(py, state)) {
+                Ok(copy) => {
+                    Self::_forget(&copy);
+                    Self::_end(&copy);
                 }
+                Err(error) => raise_later(py, error),
             });
         });
     }
 }
 
 impl Slot {
+    /// Gives a slot back that waits or is held, without a warning. The gate takes it back only once, so this may follow
+    /// an attempt that was interrupted.
+    fn give_back_quietly(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.borrow();
+        let (state, gate, number) = (this.state, this.gate(slf.py()), this.number);
+        drop(this);
+        match (state, gate) {
+            (SlotState::Held, _) => Self::release(slf),
+            (SlotState::Waiting, Some(gate)) => {
+                gate.call_method1(slf.py(), intern!(slf.py(), "cancel"), (number,))?;
+                Self::_end(slf);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn moved_out(&mut self, py: Python<'_>, state: SlotState) -> Self {
         let asks = SlotParams {
             agent: self.asks.agent.clone_ref(py),
@@ -519,9 +552,11 @@ fn warn_of_late_settlement(slf: &Bound<'_, Slot>) -> PyResult<()> {
 }
 
 fn model_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
-    given.extract().map_err(|_| {
-        let shown = given.repr().map_or_else(|_| String::new(), |text| text.to_string());
-        PyTypeError::new_err(format!("model must be the name of a model, not {shown}"))
+    given.extract().map_err(|_| match shown(given) {
+        Ok(shown) => {
+            PyTypeError::new_err(format!("model must be the name of a model, not {shown}"))
+        }
+        Err(interrupt) => interrupt,
     })
 }
 

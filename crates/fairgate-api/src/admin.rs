@@ -3,11 +3,14 @@
 mod attempt;
 mod audit;
 mod budget;
+mod calibration;
 mod checked_text;
+mod declared;
 mod flow_now;
 mod key;
 mod limits;
 mod live;
+mod me;
 mod money;
 mod pool;
 mod price;
@@ -21,7 +24,11 @@ mod worker;
 pub use attempt::{AttemptBody, AttemptList, SearchStopBody};
 pub use audit::{AuditBody, AuditPage};
 pub use budget::{BudgetBody, BudgetList, HostedBody};
+pub use calibration::{
+    CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
+};
 pub use checked_text::AsciiName;
+pub use declared::DeclaredInBody;
 pub use flow_now::{FlowCondition, FlowNow, LastRefusal};
 pub use key::{KeyBody, KeyPage, KeyWithSecret};
 pub use limits::{GroupLimits, HostedLimits, HostedUseBody, LimitsBody};
@@ -29,13 +36,14 @@ pub use live::{
     ClassView, GroupView, LedgerView, LiveView, PoolView, ServiceView, TenantView, TierUseView,
     TiersView,
 };
+pub use me::{LimitsLeftBody, MeBody, MyPoolBody};
 pub use money::{MoneyLimitText, MoneyText};
 pub use pool::{
     ChangedCapBody, ChangedWeightBody, CountsBody, FlowAttribute, FlowBody, FlowCapBody,
     FlowRefBody, FlowWeightBody, HeldFlowBody, JournalBody, PoolBody, PoolList,
 };
 pub use price::{PriceBody, PriceList};
-pub use reload::ReloadedBody;
+pub use reload::{CheckedConfigBody, ReloadedBody};
 pub use request::{
     AheadBody, LevelBody, RequestBody, RequestDetail, RequestList, RequestState, WaitingBody,
 };

@@ -5,6 +5,7 @@
 //! | [`admin`] | the directory, budgets, pools, the live view, requests and the ledger, for operators |
 //! | [`fleet`] | projects, tasks, agents and workspaces, for operators and tenants |
 //! | [`agents`] | claims, heartbeats and reports, for agents |
+//! | [`leases`] | slots for programs that call a provider themselves |
 //! | [`error`] | error responses of all of them |
 //! | `client` | an HTTP client for them, with the feature `client` |
 //! | [`event_stream`] | events that a response sends as they happen |
@@ -24,6 +25,7 @@ pub mod error;
 pub mod event_stream;
 pub mod fleet;
 mod json_field;
+pub mod leases;
 pub mod rights;
 pub mod weight_number;
 mod whole_number;

@@ -15,7 +15,7 @@ use crate::{json_field, whole_number};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Rights)]
 pub struct RightsBody {
-    /// Models that requests may name; null means all.
+    /// Models that requests may name, and patterns such as `gpt-*`; null means all.
     pub models: Option<Vec<String>>,
     /// Policy classes and families that requests may name. A request that names none gets the first one of the list.
     /// Null means all classes of the policy, or only the default class if the classes have a strict order (`bands`). An
@@ -62,7 +62,7 @@ pub(crate) struct RightModelNameSchema(String);
 #[serde(default, deny_unknown_fields)]
 #[schema(as = RightsPatch)]
 pub struct RightsPatchBody {
-    /// Models that requests may name; null means all.
+    /// Models that requests may name, and patterns such as `gpt-*` with a `*` at the end for any ending; null means all.
     #[serde(deserialize_with = "names::<256, _>", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<RightModelNameSchema>>, max_items = 256)]
     pub models: Option<Option<Vec<String>>>,

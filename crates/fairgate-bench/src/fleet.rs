@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use fairgate_testkit::postgres_server::PostgresServer;
 
 use crate::machine;
-use crate::soak::SoakPostgres;
 use crate::table::columns;
 use bars::FleetBar;
 use measurement::{FleetMeasurement, MeasurementCase};
@@ -131,8 +131,8 @@ async fn measure_one(
 async fn measure(options: &FleetBenchOptions) -> Result<ExitCode> {
     let since = Instant::now();
     let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
-    let postgres = if options.no_postgres { None } else { Some(SoakPostgres::start_synced()?) };
-    let url = postgres.as_ref().map(SoakPostgres::url);
+    let postgres = if options.no_postgres { None } else { Some(PostgresServer::start_synced()?) };
+    let url = postgres.as_ref().map(PostgresServer::url);
     let mut places = Vec::new();
     places.extend((!options.no_sqlite).then_some(BenchDatabase::Sqlite));
     places.extend(postgres.as_ref().map(|_| BenchDatabase::Postgres));

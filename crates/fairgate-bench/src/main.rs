@@ -18,7 +18,6 @@ mod machine;
 mod measure;
 mod memory;
 mod prefix;
-mod processes;
 mod proportional;
 mod replay;
 mod report;

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use serde_json::{Value, json};
+use fairgate_testkit::programs::{GatewayConfigFile, RunningProgram, free_addr, start};
+use serde_json::json;
 
 use crate::http::{BenchRequest, CHAT_PATH};
-use crate::processes::{RunningProgram, admin, free_addr, start};
 use crate::table::columns;
 use crate::{instructions, machine};
 use parts::WorkPart;
@@ -130,28 +130,29 @@ fn count_gateway(
 ) -> Result<GatewayProfiles> {
     let [large, small] = CHUNK_BYTES.map(|bytes| runtime.block_on(chunk_server::start(bytes)));
     let (large, small) = (large?, small?);
-    let (addr, data, conf) = (free_addr()?, folder.join("data"), folder.join("fairgate.yaml"));
-    fs::write(
-        &conf,
-        format!(
-            "listen: {addr}\ndata_dir: {}\nupstreams:\n  - {{ name: upstream, url: \"http://{upstream}\", slots: 256 }}\n  \
-             - {{ name: large, url: \"http://{large}\", slots: 256 }}\n  \
-             - {{ name: small, url: \"http://{small}\", slots: 256 }}\n\
-             pools:\n  - {{ name: bench, models: [bench], workers: [upstream] }}\n  \
-             - {{ name: large, models: [large], workers: [large] }}\n  \
-             - {{ name: small, models: [small], workers: [small] }}\n",
-            data.display()
-        ),
-    )?;
+    let upstream_line = |name: &str, addr: SocketAddr| {
+        format!("  - {{ name: {name}, url: \"http://{addr}\", slots: 256 }}\n")
+    };
+    let pool_line = |name: &str, worker: &str| {
+        format!("  - {{ name: {name}, models: [{name}], workers: [{worker}] }}\n")
+    };
+    let config = [
+        "upstreams:\n",
+        &upstream_line("upstream", upstream),
+        &upstream_line("large", large),
+        &upstream_line("small", small),
+        "pools:\n",
+        &pool_line("bench", "upstream"),
+        &pool_line("large", "large"),
+        &pool_line("small", "small"),
+    ];
+    let config = GatewayConfigFile::write(folder, "fairgate", &config.concat())?;
+    let addr = config.addr;
     let mut target =
         CountedProgram::start("gateway", &options.fairgate, folder, addr, |command| {
-            command.args(["serve", "--config"]).arg(&conf);
+            command.args(["serve", "--config"]).arg(&config.file);
         })?;
-    admin(&options.fairgate, addr, &data, &["group", "add", "bench"])?;
-    admin(&options.fairgate, addr, &data, &["tenant", "add", "bench", "--group", "bench"])?;
-    let key = admin(&options.fairgate, addr, &data, &["key", "create", "bench"])?;
-    let secret = key.get("secret").and_then(Value::as_str);
-    let secret = secret.with_context(|| format!("no secret in {key}"))?;
+    let secret = &config.add_key(&options.fairgate, &[])?;
     let chats = target.rounds(options.requests, options.rounds, runtime, &chat(addr, secret))?;
     let requests = options.requests.div_ceil(STREAM_PART);
     let mut streamed = |model| {

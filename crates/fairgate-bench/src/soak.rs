@@ -23,7 +23,6 @@ mod disk;
 mod lease_clients;
 mod ledger;
 mod outages;
-mod postgres;
 mod real_servers;
 mod slow_readers;
 mod tenants;
@@ -42,8 +41,8 @@ use tokio::task::JoinHandle;
 use client_results::{EndedAnswer, SoakResults};
 use clients::SoakClients;
 use disasters::SoakDisaster;
+use fairgate_testkit::postgres_server::connect;
 use outages::{OutagePart, SoakOutages};
-pub(crate) use postgres::SoakPostgres;
 use real_servers::{RealServerClient, RealServerReport};
 use tenants::{ATTACKED_TENANTS, SoakTenant, TENANTS};
 use testbed::SoakTestbed;
@@ -322,7 +321,7 @@ async fn judge(
     log: &SoakLog,
 ) -> Result<Vec<String>> {
     testbed.wait_until_idle().await?;
-    let database = testbed.database.connect().await?;
+    let database = connect(&testbed.database.url()).await?;
     log.say("nobody asks any more; waiting for what killed gateways had reserved");
     ledger::wait_nothing_reserved(&database, LEASE).await?;
     let (memory, warm) = testbed.memory();

@@ -13,8 +13,8 @@ use fairgate_store::{
     AttemptOutcome, AttemptRow, MicroUnits, Store, StoreOptions, UnixMicros, UsageGrouping,
     UsageQuery, UsageSource,
 };
+use fairgate_testkit::postgres_server::PostgresServer;
 
-use crate::soak::SoakPostgres;
 use crate::table::columns;
 
 /// Tasks that record rows at the same time.
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &StoreBenchOptions) -> Result<ExitCode> {
             table_row("SQLite", "random", &random),
         ];
         if !options.no_postgres {
-            let server = SoakPostgres::start()?;
+            let server = PostgresServer::start()?;
             let folder = tempfile::tempdir()?;
             let spool = Some(folder.path().join("spool"));
             let options_of_store = StoreOptions { spool, ..StoreOptions::default() };

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use serde::{Serialize, Serializer};
+
 /// An IP address, or all addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
@@ -44,6 +46,12 @@ fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
         IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+impl Serialize for AddressRange {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

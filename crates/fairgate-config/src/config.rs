@@ -1,4 +1,10 @@
 //! The checked configuration. Holders of a [`Config`] need not check it again.
+//!
+//! Its `Serialize` form is the list of settings: names and values as the file spells them, and for each setting whether
+//! a reload can change it. A reload is planned from this form, and the admin API shows it. `config/settings_form.rs` has
+//! the forms that differ from serde's.
+
+pub(crate) mod settings_form;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,78 +15,102 @@ use std::time::Duration;
 use fairgate_core::policy::{Policy, PolicyNode};
 use fairgate_core::units::OverlapCredit;
 use fairgate_money::{MicroUnits, ModelPrices};
+use fairgate_price::worker_time::WorkerPrices;
+use serde::{Serialize, Serializer};
 
 use crate::address_range::AddressRange;
 use crate::classes::PolicyClasses;
+use crate::declared::DeclaredDirectory;
 use crate::field_rules::FieldRules;
 
+use self::settings_form::HiddenText;
+
 /// All settings of `fairgate serve`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     /// Address on which clients connect (default 127.0.0.1:8080).
+    #[serde(serialize_with = "settings_form::fixed")]
     pub listen: SocketAddr,
     /// Certificate and key of the client address; plain HTTP if absent.
+    #[serde(serialize_with = "settings_form::fixed_switch")]
     pub tls: Option<TlsConfig>,
     /// Folder of the SQLite database, the state files and the admin token (default `fairgate-data`).
+    #[serde(serialize_with = "settings_form::fixed_path")]
     pub data_dir: PathBuf,
     /// Settings of the database, and of the spool of rows that wait for the database.
+    #[serde(serialize_with = "settings_form::fixed")]
     pub store: StoreConfig,
     /// Treatment of a response whose ledger row can be stored nowhere (default: the end of the response is withheld).
     pub on_store_failure: OnStoreFailure,
     /// Token and address of the admin API.
     pub admin: AdminConfig,
     /// Journals of the pools; off if absent.
+    #[serde(serialize_with = "settings_form::fixed_section")]
     pub journal: Option<JournalConfig>,
     /// Limits on connections, request sizes and memory.
     pub limits: LimitsConfig,
-    /// What `/metrics` counts beyond what it always counts.
+    /// Settings of what `/metrics` counts.
     pub metrics: GatewayMetricsConfig,
     /// Settings of projects, tasks and agents.
+    #[serde(serialize_with = "settings_form::fixed")]
     pub fleet: FleetConfig,
     /// The longest time that requests in flight may continue after SIGTERM (default 30 s).
     pub drain_grace: Duration,
     /// The upstreams; names are unique.
+    #[serde(skip)]
     pub upstreams: Vec<UpstreamConfig>,
     /// The pools; names are unique, and no model is in two of them.
+    #[serde(skip)]
     pub pools: Vec<PoolConfig>,
     /// Prices of models, all in one currency; empty if the file states none.
+    #[serde(serialize_with = "settings_form::prices")]
     pub prices: ModelPrices,
+    /// Groups, tenants and keys that the file declares; none if the file states none.
+    #[serde(skip)]
+    pub declared: DeclaredDirectory,
 }
 
 /// A certificate chain and its private key, as PEM files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TlsConfig {
     /// PEM file of the chain, leaf certificate first.
+    #[serde(serialize_with = "settings_form::path")]
     pub cert: PathBuf,
     /// PEM file of the private key.
+    #[serde(serialize_with = "settings_form::path")]
     pub key: PathBuf,
 }
 
-/// What `/metrics` counts beyond what it always counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Settings of what `/metrics` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GatewayMetricsConfig {
     /// Number of tenants whose waits, tokens, refusals and money are counted by name; 0 counts none (default 0).
+    #[serde(rename = "tenants", serialize_with = "settings_form::fixed")]
     pub tenants_max: usize,
 }
 
 /// Settings of the database: its address, the time for which rows are kept, and the spool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoreConfig {
     /// Address of the database: `sqlite:PATH` (default `data_dir/fairgate.db`) or `postgres://…`. It may contain a
     /// password, so `Debug` hides the address.
     pub url: Secret,
     /// Days after which rows are removed from the ledger; never removed if absent.
+    #[serde(serialize_with = "settings_form::reloadable")]
     pub keep_days: Option<u32>,
     /// Folder of the rows that wait for PostgreSQL, used by this process alone (default `data_dir/spool`). With SQLite
     /// the spool is next to the database.
+    #[serde(serialize_with = "settings_form::path")]
     pub spool: PathBuf,
     /// Largest total size of the rows that wait for the database, in bytes (default 1 GiB).
+    #[serde(rename = "spool_size_max", serialize_with = "settings_form::size")]
     pub spool_bytes_max: u64,
 }
 
 /// Treatment of a response whose ledger row can be stored neither in a file nor in the database, because the disk is
 /// full and the database rejects writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnStoreFailure {
     /// Withholds the end of the response and refuses new requests. So every response that ended for a client has a row.
     Refuse,
@@ -89,12 +119,13 @@ pub enum OnStoreFailure {
 }
 
 /// Token and address of the admin API.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AdminConfig {
     /// The admin token. If absent, one is created on the first start and kept in `data_dir/admin-token`, readable by
     /// its owner only.
     pub token: Option<Secret>,
     /// Separate address for `/api/v1` and `/metrics`. If absent, both paths are served on the client address.
+    #[serde(serialize_with = "settings_form::fixed")]
     pub listen: Option<SocketAddr>,
     /// Token that opens all reads of the admin API and nothing else; `None` if there is none.
     pub viewer_token: Option<Secret>,
@@ -103,26 +134,30 @@ pub struct AdminConfig {
 }
 
 /// Journals of all events and decisions of the pools.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JournalConfig {
     /// Parent folder; each pool gets a folder in it (default `data_dir/journal`).
+    #[serde(serialize_with = "settings_form::path")]
     pub folder: PathBuf,
     /// Size in bytes at which a journal file is full and the next one begins (default 64 MiB).
+    #[serde(rename = "file_size_max", serialize_with = "settings_form::size")]
     pub file_bytes_max: u64,
     /// The most files that are kept for each pool (default 16).
     pub files_max: usize,
 }
 
 /// Limits on connections, request sizes and memory of the whole gateway.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitsConfig {
     /// The largest request body, in bytes (default 64 MiB).
+    #[serde(rename = "body_size_max", serialize_with = "settings_form::size")]
     pub body_bytes_max: u64,
     /// The longest time in which a client may send a request's head (default 10 s).
     pub header_timeout: Duration,
     /// The longest time in which a client may send a request's body (default 60 s).
     pub body_timeout: Duration,
     /// The largest head of a request, in bytes (default 64 KiB).
+    #[serde(rename = "header_size_max", serialize_with = "settings_form::size")]
     pub header_bytes_max: u32,
     /// The most client connections at once (default 20 000).
     pub connections_max: usize,
@@ -130,6 +165,7 @@ pub struct LimitsConfig {
     /// request head. Any other address may have at most a quarter of `connections_max` in this state.
     pub trusted_proxies: Vec<AddressRange>,
     /// The most bytes of request bodies in memory at once (default 1 GiB). Requests beyond that are refused with 503.
+    #[serde(rename = "held_size_max", serialize_with = "settings_form::size")]
     pub held_bytes_max: u64,
     /// The most different agent or session names that a key may use in a pool; further names share one flow (default
     /// 256).
@@ -141,11 +177,12 @@ pub struct LimitsConfig {
     /// responses).
     pub response_id_lifetime: Duration,
     /// True if requests may continue responses and conversations whose tenant is not known (default false).
+    #[serde(serialize_with = "settings_form::allow_or_refuse")]
     pub foreign_response_ids: bool,
 }
 
 /// Settings of projects, tasks and the agents that run tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FleetConfig {
     /// Length of the rolling window over which the usage of a project counts (default 24 h).
     pub window: Duration,
@@ -169,17 +206,21 @@ pub struct FleetConfig {
     /// Longest wait before a retry of a failed task (default 300 s).
     pub backoff_max: Duration,
     /// The most bytes of output that are kept of the command of one claim (default 1 MiB).
+    #[serde(rename = "log_size_max", serialize_with = "settings_form::size")]
     pub log_bytes_max: u64,
     /// The most bytes of the prompts of a project's open tasks that tenants and agents may add up to (default 256 MiB).
+    #[serde(rename = "prompt_size_max", serialize_with = "settings_form::size")]
     pub prompt_bytes_max: u64,
     /// Folder of the journal of rounds, `data_dir/fleet`; `None` if the journal is switched off.
+    #[serde(serialize_with = "settings_form::is_set")]
     pub journal: Option<PathBuf>,
     /// Receivers of events, at most 16 (default none).
+    #[serde(serialize_with = "settings_form::reloadable")]
     pub webhooks: Vec<WebhookConfig>,
 }
 
 /// Receiver of the fleet's events.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WebhookConfig {
     /// Name of the webhook in the API, the log and metrics.
     pub name: String,
@@ -190,17 +231,19 @@ pub struct WebhookConfig {
     /// Kinds of events that are sent, sorted (default all).
     pub events: Vec<FleetEventKind>,
     /// PEM file of certificate authorities to trust instead of the usual ones.
+    #[serde(serialize_with = "settings_form::optional_path")]
     pub ca: Option<PathBuf>,
 }
 
 /// Kind of event that a webhook is notified of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FleetEventKind {
     /// A task waits for the answer of a person.
     Question,
     /// A task is blocked.
     Blocked,
-    /// A budget is used up to 80 % or 100 %.
+    /// A budget of a project, a tenant or a group is used up to 80 % or 100 %.
     Budget,
     /// The lease of an agent ran out.
     AgentLost,
@@ -223,7 +266,8 @@ impl fmt::Display for FleetEventKind {
 }
 
 /// Sharers of the fleet's agents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FleetShareLevel {
     /// All projects, by their weights.
     Project,
@@ -241,13 +285,14 @@ impl fmt::Display for FleetShareLevel {
 }
 
 /// Unit in which the projects of the fleet share agents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FleetCreditUnit {
     /// The larger of a task's tokens and the price of its agents' time.
     Larger,
-    /// Tokens alone.
+    /// Only the tokens of a task.
     Tokens,
-    /// Time alone.
+    /// Only the price of its agents' time.
     Time,
 }
 
@@ -262,23 +307,28 @@ impl fmt::Display for FleetCreditUnit {
 }
 
 /// One backend: a server of your own or a hosted provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UpstreamConfig {
     /// Name of the upstream; also the worker's name in the core, the ledger and the metrics.
+    #[serde(skip)]
     pub name: String,
     /// Base URL without `/v1` and the rest of the path, such as `https://api.openai.com`. See
     /// [`UpstreamConfig::path_prefix`] for the prefix of a request's path.
+    #[serde(serialize_with = "settings_form::displayed")]
     pub url: http::Uri,
     /// The API dialects that the upstream serves.
+    #[serde(serialize_with = "settings_form::dialects")]
     pub dialects: UpstreamDialects,
     /// Secret that is sent with each request; none if absent.
     pub credential: Option<UpstreamCredential>,
     /// The upstream's names of models, keyed by the names that clients use. See [`UpstreamConfig::model_name`].
+    #[serde(serialize_with = "settings_form::aliases")]
     pub aliases: BTreeMap<String, String>,
     /// Number of slots of each rank; unlimited if absent. With `auto_slots` this is the initial number. An upstream
     /// that states its slots can be in one pool only.
     pub slots: Option<u64>,
     /// Limits for the automatic adjustment of the slots to the engine's load. If absent, the number of slots is fixed.
+    #[serde(flatten)]
     pub auto_slots: Option<AutoSlots>,
     /// Number of data-parallel ranks (default 1); `slots` applies to each of them.
     pub ranks: u32,
@@ -293,38 +343,48 @@ pub struct UpstreamConfig {
     /// Time limits for connections and responses.
     pub timeouts: UpstreamTimeouts,
     /// Settings of the health check; no check if absent.
+    #[serde(serialize_with = "settings_form::switch")]
     pub health: Option<HealthConfig>,
     /// Settings for reading the engine's metrics; not read if absent.
+    #[serde(serialize_with = "settings_form::switch")]
     pub metrics: Option<MetricsConfig>,
     /// Settings of DNS discovery, by which every address of a name becomes a worker of its own. If absent, the upstream
     /// is one worker.
+    #[serde(serialize_with = "settings_form::switch")]
     pub discover: Option<DiscoverConfig>,
     /// Address to connect to instead of the host of `url`. Not a configuration option: discovery sets it for each
     /// address.
+    #[serde(skip)]
     pub connect_to: Option<SocketAddr>,
     /// Name of the configured upstream from which discovery or the admin API made this one; `None` if this upstream is
     /// in the file itself. Not a configuration option.
+    #[serde(skip)]
     pub made_from: Option<String>,
     /// Failures after which the upstream is paused.
     pub breaker: BreakerConfig,
     /// PEM file of certificate authorities to trust instead of the usual ones.
+    #[serde(serialize_with = "settings_form::optional_path")]
     pub ca: Option<PathBuf>,
     /// The most idle connections that are kept open (default 64).
     pub idle_connections_max: usize,
     /// Rules for the body fields that clients may send to the upstream (default: no fields that control the engine).
+    #[serde(serialize_with = "settings_form::rules")]
     pub fields: FieldRules,
     /// Rules for the headers that clients may send to the upstream (default: no headers that control the engine).
+    #[serde(serialize_with = "settings_form::rules")]
     pub headers: FieldRules,
     /// Rates that the provider allows.
+    #[serde(flatten)]
     pub quota: QuotaConfig,
     /// True for the worker of a pool of leases, which [`PoolConfig::leased_worker`] creates. Not a configuration
     /// option.
+    #[serde(skip)]
     pub is_leased: bool,
 }
 
 /// Rates that a provider allows. If an upstream names an account or a rate, the gateway follows the limits in the
 /// provider's responses, and learns the request rate if neither the file nor the responses state it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QuotaConfig {
     /// Name of the provider account. Upstreams that name the same account share its quotas. If absent, the upstream has
     /// an account of its own.
@@ -383,7 +443,8 @@ pub struct UpstreamDialects {
 
 /// Credential that is sent to an upstream: `Authorization: Bearer` in OpenAI's dialect, `x-api-key` in Anthropic's.
 /// Taken from the environment or a file when the configuration is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct UpstreamCredential {
     /// The secret value, without a `Bearer` prefix.
     pub secret: Secret,
@@ -428,6 +489,14 @@ impl Secret {
     }
 }
 
+/// Writes where the secret is from, and a hash by which two secrets can be compared. The hash has a random key that
+/// never leaves the process, so nobody can guess the text from it.
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        HiddenText::new(&self.text, self.source()).serialize(serializer)
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
@@ -435,7 +504,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Time limits of an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct UpstreamTimeouts {
     /// The longest time to connect (default 5 s).
     pub connect: Duration,
@@ -448,7 +517,7 @@ pub struct UpstreamTimeouts {
 }
 
 /// Settings of an upstream's health check.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthConfig {
     /// Path of the check, appended to the path of the upstream's `url` (default `/health`). A 2xx status means healthy.
     pub path: String,
@@ -464,35 +533,40 @@ pub struct HealthConfig {
 
 /// Automatic adjustment of an upstream's slots to its engine. The number rises while all slots are busy and the
 /// engine's own queue is empty, and falls while that queue is not empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "slots", rename = "auto")]
 pub struct AutoSlots {
     /// Largest number of slots (default 256). The smallest number is 1.
+    #[serde(rename = "slots_max")]
     pub most: u64,
 }
 
 /// Settings for reading an engine's metrics. The metric names tell vLLM, SGLang and llama.cpp apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MetricsConfig {
     /// Path of the metrics, appended to the path of the upstream's `url` (default `/metrics`).
     pub path: String,
     /// Interval between readings (default 1 s). One reading may take as long as the interval, and at most 5 s.
     pub every: Duration,
     /// Thresholds above which the engine counts as overloaded.
+    #[serde(flatten)]
     pub overload: OverloadConfig,
 }
 
 /// Thresholds above which an engine counts as overloaded. An overloaded engine gets no new requests until it is no
 /// longer above any of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OverloadConfig {
     /// Overloaded if more than this many requests wait in the engine's own queue; not checked if absent.
+    #[serde(rename = "overload_waiting")]
     pub waiting: Option<u64>,
     /// Overloaded if more than this part of the engine's cache is in use, in thousandths; not checked if absent.
+    #[serde(rename = "overload_cache", serialize_with = "settings_form::thousandths")]
     pub cache_milli: Option<u64>,
 }
 
 /// Discovery of workers through a DNS name whose addresses may change, such as that of a headless service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiscoverConfig {
     /// The DNS name to resolve (default: the host of `url`).
     pub dns: String,
@@ -503,7 +577,7 @@ pub struct DiscoverConfig {
 }
 
 /// Circuit breaker: pauses an upstream on which requests fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerConfig {
     /// Consecutive failures after which the upstream is paused (default 5).
     pub failures: u32,
@@ -512,41 +586,53 @@ pub struct BreakerConfig {
 }
 
 /// Models that share one capacity, and the policy that divides this capacity between their requests.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoolConfig {
     /// Name of the pool; unique in the configuration.
+    #[serde(skip)]
     pub name: String,
     /// Largest number of requests in flight at once (default: the sum of the workers' slots, if all workers state
     /// theirs).
     pub capacity: u64,
     /// True if `capacity` is the sum of the workers' slots. The capacity then changes with the workers and their slots.
+    #[serde(skip)]
     pub follows_slots: bool,
     /// Tree that orders the requests. Default: share by group, then tenant, then key. A node may share by agent or
     /// session only below a node that shares by tenant or key, because clients choose the names of agents and sessions
     /// themselves.
+    #[serde(serialize_with = "settings_form::policy")]
     pub policy: Policy,
     /// Classes of the pool's policy file, from which `policy` is built; `None` if the pool names no policy file.
+    #[serde(rename = "policy_file", serialize_with = "settings_form::classes")]
     pub classes: Option<PolicyClasses>,
     /// Index of the prefixes in the workers' caches; `None` if the pool has no index.
+    #[serde(serialize_with = "settings_form::switch")]
     pub prefix_index: Option<PrefixIndexConfig>,
     /// True if a session prefers the worker of its last request (default false). Never with a `prefix_index`.
     pub sticky_sessions: bool,
     /// Waiting tokens that one cached token outweighs when a worker is chosen (default 2).
+    #[serde(serialize_with = "settings_form::overlap_credit")]
     pub overlap_credit: OverlapCredit,
     /// The most requests that may be queued (default 10 000).
+    #[serde(serialize_with = "settings_form::fixed")]
     pub max_queue: u64,
     /// The longest time that a request may be queued (default 60 s).
     pub queue_timeout: Duration,
     /// Deadlines by class name, for requests that state no deadline and whose key states none. Values above
     /// `queue_timeout` have no effect.
+    #[serde(rename = "deadline")]
     pub class_deadlines: BTreeMap<String, Duration>,
     /// Caps the output of requests that were queued for long; off if absent.
+    #[serde(serialize_with = "settings_form::brownout")]
     pub brownout: Option<BrownoutConfig>,
     /// The models that the pool serves; at least one, but none in a pool of leases.
+    #[serde(serialize_with = "settings_form::models")]
     pub models: Vec<ModelConfig>,
     /// Names of the pool's upstreams; at least one, but none in a pool of leases.
+    #[serde(serialize_with = "settings_form::joined")]
     pub workers: Vec<String>,
     /// Leases the pool's slots to programs that call a provider themselves; absent if the pool serves models.
+    #[serde(serialize_with = "settings_form::fixed_switch")]
     pub leases: Option<LeasesConfig>,
     /// Largest number of further attempts at other workers if an attempt fails before its first byte (default 1).
     pub retries: u32,
@@ -565,11 +651,12 @@ pub struct PoolConfig {
 }
 
 /// Settings of a pool whose slots are leased.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeasesConfig {
     /// Time after which a lease ends if its client does not renew it (default 15 s).
     pub ttl: Duration,
     /// Rates of the provider that the clients call. The quota of a pool of leases names no account.
+    #[serde(flatten, serialize_with = "settings_form::rates")]
     pub quota: QuotaConfig,
 }
 
@@ -599,7 +686,7 @@ pub(crate) fn has_load_node(policy: &Policy) -> bool {
 }
 
 /// Settings of the prefix index, with which the gateway estimates the prefixes that each worker holds in its cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PrefixIndexConfig {
     /// Set of requests within which prefixes are shared (default: all requests of the pool, as in the cache of an
     /// engine).
@@ -607,11 +694,13 @@ pub struct PrefixIndexConfig {
     /// Tokens that the cache of one worker holds, for each rank (default 1 000 000).
     pub cache_tokens: u64,
     /// The most memory of the index, in bytes (default 256 MiB).
+    #[serde(rename = "memory_max", serialize_with = "settings_form::size")]
     pub memory_bytes_max: u64,
 }
 
 /// Set of requests within which prefixes are shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PrefixScope {
     /// All requests of the pool.
     Pool,
@@ -621,7 +710,8 @@ pub enum PrefixScope {
 }
 
 /// Treatment of a request that has no room in a budget for hosted workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HostedOverBudget {
     /// The request waits for the pool's own workers (default).
     Wait,
@@ -667,16 +757,44 @@ pub struct HostedBudget {
     pub money_per_month: Option<MicroUnits>,
 }
 
-/// Weights and estimates for the cost of a request. A weight of 1000 means that a token is charged as one token. With a
+/// Unit in which the scheduler of a pool counts what a request costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostUnit {
+    /// Tokens, weighted by the pool's weights (default).
+    Tokens,
+    /// Microseconds of a full worker.
+    WorkerTime,
+}
+
+impl CostUnit {
+    /// Returns the unit's name in the file and in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::WorkerTime => "worker_time",
+        }
+    }
+}
+
+/// Unit, weights and estimates for the cost of a request. A weight of 1000 means that a token is charged as one token. With a
 /// policy file whose arbiter is drr, the default weights are those of Dynamo, which charges only uncached input (1000,
 /// 0, 0). Otherwise the defaults are those named at the fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CostConfig {
+    /// Unit in which the scheduler counts. Budgets, rates and rows count tokens, whatever the unit is.
+    pub unit: CostUnit,
+    /// Prices of the workers' time in picoseconds; learned if absent. Only with [`CostUnit::WorkerTime`].
+    #[serde(serialize_with = "settings_form::worker_prices")]
+    pub prices: Option<WorkerPrices>,
     /// Weight of an uncached input token, in thousandths (default 1000).
+    #[serde(rename = "input", serialize_with = "settings_form::thousandths")]
     pub input_milli: u64,
     /// Weight of an input token that the upstream had cached, in thousandths (default 1000).
+    #[serde(rename = "cached_input", serialize_with = "settings_form::thousandths")]
     pub cached_milli: u64,
     /// Weight of an output token, in thousandths (default 1000).
+    #[serde(rename = "output", serialize_with = "settings_form::thousandths")]
     pub output_milli: u64,
     /// Expected output tokens of a request before any response was seen (default 512).
     pub output_default: u64,
@@ -693,7 +811,7 @@ pub struct CostConfig {
 }
 
 /// Tokens that budgets reserve for the files of a request. The real usage is settled at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FileCostConfig {
     /// Tokens for each page of a PDF (default 3000).
     pub pdf_page_tokens: u64,
@@ -715,7 +833,8 @@ pub struct FileCostConfig {
 }
 
 /// Method by which input tokens are counted before the upstream reports usage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tokenizer {
     /// Estimates tokens from the number of bytes of the body, at a rate that is learned for each model from reported
     /// usage.

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, FileCostConfig, GatewayMetricsConfig, LimitsConfig, OnStoreFailure,
-    PrefixIndexConfig, PrefixScope, QuotaConfig, Tokenizer, UpstreamConfig, UpstreamDialects,
-    UpstreamTimeouts,
+    BreakerConfig, CostConfig, CostUnit, FileCostConfig, GatewayMetricsConfig, LimitsConfig,
+    OnStoreFailure, PrefixIndexConfig, PrefixScope, QuotaConfig, Tokenizer, UpstreamConfig,
+    UpstreamDialects, UpstreamTimeouts,
 };
 use crate::field_rules::FieldRules;
 
@@ -89,6 +89,9 @@ pub(crate) const LEASE_TTL: Duration = Duration::from_secs(15);
 pub(crate) const TIER: u32 = 0;
 pub(crate) const RANKS: u32 = 1;
 
+/// Weight of a declared group, tenant or key.
+pub(crate) const DIRECTORY_WEIGHT: u64 = fairgate_core::policy::DEFAULT_WEIGHT;
+
 pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const RETRIES: u32 = 1;
@@ -109,6 +112,8 @@ pub(crate) const PREFIX_INDEX: PrefixIndexConfig = PrefixIndexConfig {
 pub(crate) const DYNAMO_COST: CostConfig = CostConfig { cached_milli: 0, output_milli: 0, ..COST };
 
 pub(crate) const COST: CostConfig = CostConfig {
+    unit: CostUnit::Tokens,
+    prices: None,
     input_milli: 1000,
     cached_milli: 1000,
     output_milli: 1000,

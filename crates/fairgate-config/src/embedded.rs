@@ -76,6 +76,7 @@ impl Config {
                 hosted_over_budget: HostedOverBudget::Wait,
             }],
             prices: Default::default(),
+            declared: Default::default(),
         }
     }
 }

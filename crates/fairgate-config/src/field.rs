@@ -21,6 +21,8 @@ use crate::yaml::{FieldError, YamlEntry, YamlNode, YamlValue, join};
 pub(crate) struct ConfigReadContext<'a> {
     /// Folder of the file, from which relative paths start.
     pub(crate) folder: &'a Path,
+    /// Path of the file, as errors show it.
+    pub(crate) file: &'a Path,
     pub(crate) environment: &'a dyn Environment,
     pub(crate) flaws: RefCell<Vec<FieldError>>,
     /// Errors in other files that this file names.
@@ -225,6 +227,14 @@ impl<'a> ConfigField<'a> {
         match nodes.is_empty() {
             true => self.wrong("must have at least one element"),
             false => Some(self.elements()),
+        }
+    }
+
+    /// Reads a list and returns its elements, of which there may be none.
+    pub(crate) fn list_or_empty(self) -> Option<Vec<Self>> {
+        match &self.node.value {
+            YamlValue::List(_) => Some(self.elements()),
+            _ => self.expected("a list"),
         }
     }
 

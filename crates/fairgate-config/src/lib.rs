@@ -28,6 +28,7 @@
 mod address_range;
 mod classes;
 mod config;
+mod declared;
 mod defaults;
 mod document;
 mod embedded;
@@ -50,12 +51,16 @@ pub use classes::{
     PolicyClass, PolicyClassName, PolicyClasses,
 };
 pub use config::{
-    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
-    FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind, FleetShareLevel, HealthConfig,
-    HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig,
-    ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope,
-    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamCredential,
-    UpstreamDialects, UpstreamTimeouts, WebhookConfig,
+    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, CostUnit,
+    DiscoverConfig, FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind, FleetShareLevel,
+    HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig, LimitsConfig,
+    MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig,
+    PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig,
+    UpstreamCredential, UpstreamDialects, UpstreamTimeouts, WebhookConfig,
+};
+pub use declared::{
+    DeclaredBudget, DeclaredDirectory, DeclaredGroup, DeclaredKey, DeclaredKeyHash, DeclaredLimits,
+    DeclaredRights, DeclaredTenant,
 };
 pub use document::YamlDocument;
 pub use environment::{Environment, ProcessEnvironment};

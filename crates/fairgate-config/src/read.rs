@@ -1,6 +1,7 @@
 //! Reads the tree of a file into the checked [`Config`].
 
 mod deadlines;
+mod declared;
 mod engine;
 mod fleet;
 mod gateway;
@@ -66,6 +67,9 @@ const ROOT: &[&str] = &[
     "upstreams",
     "pools",
     "prices",
+    "groups",
+    "tenants",
+    "keys",
 ];
 
 impl Config {
@@ -119,6 +123,7 @@ pub(crate) fn parse(
     let elsewhere = RefCell::default();
     let context = ConfigReadContext {
         folder,
+        file,
         environment,
         flaws: RefCell::new(flaws),
         other_files: elsewhere,
@@ -175,6 +180,7 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
     if let (Some(Some(prices)), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
         check_money_budgets(&root.field, prices, upstreams, pools);
     }
+    let declared = declared::declared(&root, root.has("prices"));
     Some(Config {
         listen: listen?,
         tls: tls?,
@@ -190,6 +196,7 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
         upstreams: upstreams?.into_iter().map(|upstream| upstream.config).collect::<Option<_>>()?,
         pools: pools?.into_iter().map(|pool| pool.config).collect::<Option<_>>()?,
         prices: prices?.unwrap_or_default(),
+        declared: declared?,
     })
 }
 

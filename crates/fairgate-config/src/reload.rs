@@ -1,6 +1,7 @@
 //! Two-phase reload: everything is read, checked and compared with the current configuration before anything is
 //! applied.
 
+mod declared_settings;
 mod effective;
 mod settings;
 
@@ -142,7 +143,7 @@ fn words(old: Option<&Setting>, new: Option<&Setting>) -> String {
     let shown = |setting: Option<&Setting>| match setting.map(|setting| &setting.value) {
         None | Some(SettingValue::None) => "none".to_owned(),
         Some(SettingValue::Shown(text)) => text.clone(),
-        Some(SettingValue::Hidden(_)) => "a secret".to_owned(),
+        Some(SettingValue::Hidden { .. }) => "a secret".to_owned(),
     };
     match (shown(old), shown(new)) {
         (old, new) if old == new => "changed".to_owned(),

@@ -12,8 +12,10 @@ mod audit;
 mod auth;
 mod body;
 mod budgets;
+mod calibration;
 mod change;
 mod config;
+mod declared;
 mod events;
 mod explanation;
 mod fairshare;
@@ -101,6 +103,7 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
         .route("/api/v1/pools/{pool}", get(pools::show))
         .route("/api/v1/pools/{pool}/policy", get(config::policy))
         .route("/api/v1/pools/{pool}/history", get(history::of_pool))
+        .route("/api/v1/pools/{pool}/calibration", get(calibration::of_pool))
         .route("/api/v1/pools/{pool}/hold", post(pools::hold))
         .route("/api/v1/pools/{pool}/weight", post(pools::set_weight))
         .route("/api/v1/pools/{pool}/cap", post(pools::set_cap))
@@ -114,6 +117,7 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
         .route("/api/v1/pools/{pool}/workers/{worker}/undrain", post(workers::undrain))
         .route("/api/v1/config", get(config::show))
         .route("/api/v1/config/reload", post(reload::reload))
+        .route("/api/v1/config/check", post(reload::check))
         .route("/api/v1/fairshare/live", get(fairshare::live))
         .route("/api/v1/fairshare/live/stream", get(fairshare::stream))
         .route("/api/v1/what-if", post(what_if::what_if))

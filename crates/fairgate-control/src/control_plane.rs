@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use fairgate_config::{ConfigErrors, ReloadPlan};
 use fairgate_fleet::Fleet;
-use fairgate_store::{InstallationSecret, KeyHash, UnixMicros};
-use tokio::sync::{OnceCell, Semaphore};
+use fairgate_store::{DeclarationPlan, InstallationSecret, KeyHash, UnixMicros};
+use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use crate::event_hub::EventHub;
 use crate::live::{PoolHistories, PoolSnapshotCache, RecentFlowsCache, sample_until_closing};
@@ -26,15 +26,41 @@ const SEARCHES_MAX: usize = 8;
 /// Maximum number of agents that wait for a task at once.
 const CLAIMS_MAX: usize = 4096;
 
-/// Future of a reload. Returns the plan that was applied, or all errors of the configuration; after an error nothing
+/// Changes of a reload that was applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliedReload {
+    /// Changes of the settings, in order.
+    pub plan: ReloadPlan,
+    /// Changes of groups, tenants and keys, in words.
+    pub directory: Vec<String>,
+}
+
+/// Changes that a reload of some text would make.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigPreview {
+    /// Changes of the settings, in order.
+    pub plan: ReloadPlan,
+    /// Changes of groups, tenants and keys.
+    pub directory: DeclarationPlan,
+}
+
+/// Future of a reload. Returns the changes that were made, or all errors of the configuration; after an error nothing
 /// has changed.
 pub type ReloadFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<ReloadPlan, ConfigErrors>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<AppliedReload, ConfigErrors>> + Send + 'a>>;
+
+/// Future of a check. Returns the changes that a reload would make, or all errors of the text.
+pub type CheckFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<ConfigPreview, ConfigErrors>> + Send + 'a>>;
 
 /// Reads the configuration again and applies it. The binary implements this if it was started with a file.
 pub trait ConfigReloader: Send + std::marker::Sync {
-    /// Reads and checks the configuration, then applies it. The audit trail names `actor` as the author.
-    fn reload<'a>(&'a self, actor: &'a str) -> ReloadFuture<'a>;
+    /// Reads and checks the configuration, then applies it. The audit trail names `actor` as the author. Refuses to
+    /// disable more than half of the declared tenants and keys, unless `may_disable_most`.
+    fn reload<'a>(&'a self, actor: &'a str, may_disable_most: bool) -> ReloadFuture<'a>;
+
+    /// Checks a text as if it were the configuration, and changes nothing.
+    fn check(&self, text: String) -> CheckFuture<'_>;
 }
 
 /// State of the control plane: the admin API, the live view and the metrics.
@@ -59,6 +85,8 @@ pub struct ControlPlane {
     /// Secret that seals the sessions, once it has been read from the store.
     pub(crate) session_secret: OnceCell<InstallationSecret>,
     pub(crate) projects: ProjectsCache,
+    /// Held while an operator changes a pool: the state before, which the audit trail gets, is then that of the change.
+    pub(crate) pool_changes: Mutex<()>,
     reloader: OnceLock<Box<dyn ConfigReloader>>,
 }
 
@@ -81,6 +109,7 @@ impl ControlPlane {
             revoked_sessions: RevokedSessions::default(),
             session_secret: OnceCell::new(),
             projects: ProjectsCache::default(),
+            pool_changes: Mutex::new(()),
             reloader: OnceLock::new(),
         }
     }

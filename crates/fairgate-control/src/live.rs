@@ -21,7 +21,7 @@ pub(crate) use self::pool_histories::{PoolHistories, sample_until_closing};
 pub(crate) use self::pool_snapshots::{PoolSnapshot, PoolSnapshotCache, PoolUnavailableError};
 pub(crate) use self::recent_flows::RecentFlowsCache;
 pub(crate) use self::view::{
-    service_of, with_never_seen, with_tiers, with_window, without_names, without_rows,
+    service_of, with_never_seen, with_tiers, with_unit, with_window, without_names, without_rows,
     without_tokens,
 };
 pub(crate) use self::worker::workers;

@@ -80,6 +80,8 @@ pub struct MeteredChunk {
     /// True if the chunk has the first token of the answer, which is the first text of a stream or the first byte of
     /// any other body.
     pub first_token: bool,
+    /// Number of events of a stream with text, tool calls or reasoning that the chunk completes; 0 for any other body.
+    pub output_events: u32,
     /// True if the chunk has the proper end of the answer. The caller must then settle [`UsageMeter::measured`] before
     /// sending `end`. True for at most one chunk of an answer.
     pub terminal: bool,

@@ -220,7 +220,7 @@ pub(crate) fn note_wait(from: &str, until: &str) -> String {
     )
 }
 
-/// Claim that ends.
+/// Task whose claim ends, and how it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndingClaim<'a> {
     pub(crate) task: &'a str,

@@ -37,6 +37,7 @@ use crate::round::GrantedClaim;
 use crate::round_loop::{RoundLoop, RoundStats};
 use crate::task_key::TaskKey;
 use crate::tasks::TaskQuery;
+use crate::webhooks::directory_budgets::RefusedBudgets;
 use crate::{
     add_tasks, agents, claims, explain, fleet_view, model_calls, projects, task_actions, task_logs,
     task_results, tasks, workspaces,
@@ -90,6 +91,7 @@ struct FleetInner {
     events_written: Notify,
     dispatch: Arc<RoundLoop>,
     completions: CompletionQueue,
+    refused_budgets: RefusedBudgets,
 }
 
 impl Fleet {
@@ -99,8 +101,16 @@ impl Fleet {
         let dispatch = Arc::new(RoundLoop::new(&options, Arc::clone(&changed)));
         let events_written = Notify::new();
         let completions = CompletionQueue::default();
-        let inner =
-            FleetInner { store, clock, options, changed, events_written, dispatch, completions };
+        let inner = FleetInner {
+            store,
+            clock,
+            options,
+            changed,
+            events_written,
+            dispatch,
+            completions,
+            refused_budgets: RefusedBudgets::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -110,6 +120,10 @@ impl Fleet {
 
     pub(crate) fn events_written(&self) -> &Notify {
         &self.inner.events_written
+    }
+
+    pub(crate) fn refused_budgets(&self) -> &RefusedBudgets {
+        &self.inner.refused_budgets
     }
 
     pub(crate) fn now(&self) -> UnixMicros {

@@ -50,8 +50,6 @@ mod task_results;
 mod tasks;
 mod tenant_baseline;
 #[cfg(test)]
-mod test_database;
-#[cfg(test)]
 mod testing;
 mod transition;
 mod unfit_tasks;

@@ -56,7 +56,7 @@ mod tests {
     use fairgate_random::SeededRng;
 
     use super::*;
-    use crate::test_database::{self, add_project, in_memory};
+    use crate::testing::{self, add_project, in_memory};
     use fairgate_api::fleet::TaskState;
 
     /// Adds a task with a claim, and requests in flight of this and of its last claim. Returns the tokens that must be
@@ -66,7 +66,7 @@ mod tests {
         let state = TaskState::ALL[usize::try_from(below(9)).unwrap()].word();
         let (reserved, used) = (below(100), below(150) - 20);
         let id = format!("t{number}");
-        test_database::add_task(tx, &id, project, state, reserved);
+        testing::add_task(tx, &id, project, state, reserved);
         let claim = "UPDATE fleet_tasks SET epoch = 2, used = $1 WHERE id = $2";
         tx.run(claim, &[used.into(), id.as_str().into()]).unwrap();
         let mut in_flight = [0, 0];

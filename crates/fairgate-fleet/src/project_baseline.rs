@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
     use crate::project_account;
-    use crate::test_database::{self, add_task, in_memory};
+    use crate::testing::{self, add_task, in_memory};
 
     const ALL: &[&str] = &["p", "q", "r"];
 
@@ -219,7 +219,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for (id, weight) in [("p", 1_000), ("q", 3_000), ("r", 1_000)] {
-                test_database::add_project(tx, id, weight, window().bucket(now));
+                testing::add_project(tx, id, weight, window().bucket(now));
             }
             // p used 100 and holds 50, of which its calls in flight are 80; one of an earlier claim holds 7.
             window_usage::charge(tx, "p", 100).unwrap();
@@ -255,7 +255,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for id in ["p", "q", "r"] {
-                test_database::add_project(tx, id, 1_000, window().bucket(now));
+                testing::add_project(tx, id, 1_000, window().bucket(now));
             }
             window_usage::charge(tx, "p", 100).unwrap();
             tx.run("UPDATE fleet_projects SET learned = 40 WHERE id = 'p'", &[]).unwrap();
@@ -283,7 +283,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for id in ["p", "q"] {
-                test_database::add_project(tx, id, 1_000, window().bucket(now));
+                testing::add_project(tx, id, 1_000, window().bucket(now));
             }
             window_usage::charge(tx, "q", 500).unwrap();
             add_task(tx, "b", "q", "READY", 0);
@@ -301,7 +301,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for id in ["p", "q", "r"] {
-                test_database::add_project(tx, id, 1_000, window().bucket(now));
+                testing::add_project(tx, id, 1_000, window().bucket(now));
             }
             for id in ["q", "r"] {
                 window_usage::charge(tx, id, 1_000).unwrap();
@@ -327,7 +327,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for id in ["p", "q"] {
-                test_database::add_project(tx, id, 1_000, window().bucket(now));
+                testing::add_project(tx, id, 1_000, window().bucket(now));
             }
             window_usage::charge(tx, "p", 100).unwrap();
             add_task(tx, "a", "p", "READY", 0);
@@ -347,7 +347,7 @@ mod tests {
             let later = UnixMicros(now.0 + 12 * 3_600_000_000);
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
             update_busy(tx, terms(), ALL, later).unwrap();
-            test_database::add_project(tx, "r", 1_000, window().bucket(later));
+            testing::add_project(tx, "r", 1_000, window().bucket(later));
             add_task(tx, "c", "r", "READY", 0);
             update_busy(tx, terms(), ALL, later).unwrap();
             assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));

@@ -1,9 +1,10 @@
-//! Fleet in a database in memory, for tests: rows are inserted by SQL, and rounds are run one at a time at moments that
-//! the test chooses.
+//! Fleet in a database in memory, for tests: rows are inserted by SQL. [`FleetTestWorld`] runs rounds one at a time at
+//! moments that the test chooses; [`in_memory`] runs a test inside one transaction.
 
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairgate_api::agents::Claim;
@@ -21,13 +22,19 @@ use crate::round::{self, ClaimReply, ClaimingAgent, RoundOptions, RoundOutcome};
 /// Moment in the middle of a bucket of the default window.
 pub(crate) const START: UnixMicros = UnixMicros(1_800_000_000_000_000 + 1_000_000);
 
-/// Clock that stands still.
-#[derive(Clone, Copy, Debug)]
-struct FixedFleetClock(UnixMicros);
+/// Clock that stands still until the test sets it.
+#[derive(Debug)]
+pub(crate) struct TestFleetClock(pub(crate) AtomicI64);
 
-impl FleetClock for FixedFleetClock {
+impl TestFleetClock {
+    pub(crate) fn at(now: UnixMicros) -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(now.0)))
+    }
+}
+
+impl FleetClock for TestFleetClock {
     fn now(&self) -> UnixMicros {
-        self.0
+        UnixMicros(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -62,6 +69,124 @@ pub(crate) struct TaskFixture {
     pub(crate) resume_after: Option<i64>,
     pub(crate) retries: i64,
     pub(crate) open_needs: i64,
+    pub(crate) epoch: i64,
+    /// Tokens that the task's claim reserved.
+    pub(crate) reserved: i64,
+}
+
+impl Default for ProjectFixture {
+    fn default() -> Self {
+        Self {
+            weight: 1_000,
+            concurrency: 2,
+            exclusive: false,
+            agent_max: "{}",
+            budget: None,
+            status: "ACTIVE",
+            used: 0,
+            completed: 0,
+            baseline: 0,
+            busy: true,
+        }
+    }
+}
+
+impl ProjectFixture {
+    fn insert(
+        &self,
+        tx: &mut dyn Transaction,
+        id: &str,
+        tenant: &str,
+        made: i64,
+        now: UnixMicros,
+        bucket: i64,
+    ) -> Result<u64, StoreError> {
+        let values: [SqlValue; 15] = [
+            id.into(),
+            tenant.into(),
+            made.into(),
+            self.status.into(),
+            self.weight.into(),
+            self.concurrency.into(),
+            self.exclusive.into(),
+            self.agent_max.into(),
+            self.budget.into(),
+            self.busy.into(),
+            self.baseline.into(),
+            now.into(),
+            bucket.into(),
+            self.used.into(),
+            self.completed.into(),
+        ];
+        tx.run(
+            "INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, budget, \
+             busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, window_completed, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, $15, $12)",
+            &values,
+        )
+    }
+}
+
+impl Default for TaskFixture {
+    fn default() -> Self {
+        Self {
+            priority: 100,
+            estimate: None,
+            workspace: None,
+            affinity: None,
+            state: "READY",
+            resume_after: None,
+            retries: 0,
+            open_needs: 0,
+            epoch: 0,
+            reserved: 0,
+        }
+    }
+}
+
+impl TaskFixture {
+    fn insert(
+        &self,
+        tx: &mut dyn Transaction,
+        id: &str,
+        project: &str,
+        made: i64,
+        now: UnixMicros,
+    ) -> Result<u64, StoreError> {
+        let text = |it: Option<&str>| SqlValue::MaybeText(it.map(str::to_owned));
+        let values = [
+            id.into(),
+            project.into(),
+            made.into(),
+            self.state.into(),
+            self.priority.into(),
+            self.estimate.into(),
+            self.retries.into(),
+            self.open_needs.into(),
+            self.resume_after.into(),
+            text(self.workspace),
+            text(self.affinity),
+            now.into(),
+            self.epoch.into(),
+            self.reserved.into(),
+        ];
+        tx.run(
+            "INSERT INTO fleet_tasks (id, project, made, state, priority, estimate, retries, open_needs, resume_after, \
+             workspace, affinity, ready_at, created_at, title, retries_max, affinity_wait, epoch, ended_epoch, \
+             reserved, used, used_before, calls) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, \
+             'a title', 3, 120000000, $13, 0, $14, 0, 0, 0)",
+            &values,
+        )
+    }
+}
+
+fn insert_tenant(tx: &mut dyn Transaction, name: &str) -> Result<u64, StoreError> {
+    tx.run("INSERT INTO tenant_groups (name, weight, created_at) VALUES ('g', 1, 0)", &[])?;
+    tx.run(
+        "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
+         VALUES ($1, 'g', 1, $2, 'allowed', 0)",
+        &[name.into(), false.into()],
+    )
 }
 
 impl FleetTestWorld {
@@ -76,16 +201,7 @@ impl FleetTestWorld {
     pub(crate) async fn at(url: &str, options: FleetOptions) -> Self {
         let (store, _) = Store::open(url, StoreOptions::default()).await.unwrap();
         let world = Self { store, options, now: START, made: 0 };
-        world
-            .run("INSERT INTO tenant_groups (name, weight, created_at) VALUES ('g', 1, 0)", &[])
-            .await;
-        world
-            .run(
-                "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
-                 VALUES ('acme', 'g', 1, false, 'forbidden', 0)",
-                &[],
-            )
-            .await;
+        world.transact(|tx| insert_tenant(tx, "acme")).await;
         world
     }
 
@@ -95,7 +211,7 @@ impl FleetTestWorld {
 
     /// Returns a handle to the fleet, at this moment.
     pub(crate) fn fleet(&self) -> Fleet {
-        Fleet::new(self.store.clone(), Arc::new(FixedFleetClock(self.now)), self.options.clone())
+        Fleet::new(self.store.clone(), TestFleetClock::at(self.now), self.options.clone())
     }
 
     pub(crate) fn pass(&mut self, seconds: i64) {
@@ -104,11 +220,14 @@ impl FleetTestWorld {
 
     pub(crate) async fn run(&self, sql: &str, values: &[SqlValue]) -> u64 {
         let (sql, values) = (sql.to_owned(), values.to_vec());
-        let work = move |tx: &mut dyn Transaction| tx.run(&sql, &values);
-        self.store
-            .transact::<_, StoreError>(TransactionDurability::ThroughKill, work)
-            .await
-            .unwrap()
+        self.transact(move |tx| tx.run(&sql, &values)).await
+    }
+
+    async fn transact<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> T {
+        self.store.transact(TransactionDurability::ThroughKill, work).await.unwrap()
     }
 
     /// Returns each row of a query as words.
@@ -130,49 +249,18 @@ impl FleetTestWorld {
     }
 
     pub(crate) async fn project(&mut self, id: &str, set: impl FnOnce(&mut ProjectFixture)) {
-        let mut it = ProjectFixture {
-            weight: 1_000,
-            concurrency: 2,
-            exclusive: false,
-            agent_max: "{}",
-            budget: None,
-            status: "ACTIVE",
-            used: 0,
-            completed: 0,
-            baseline: 0,
-            busy: true,
-        };
+        let mut it = ProjectFixture::default();
         set(&mut it);
         self.made += 1;
-        let bucket = self.rules().window.bucket(self.now);
-        let values: [SqlValue; 15] = [
-            id.into(),
-            self.made.into(),
-            it.status.into(),
-            it.weight.into(),
-            it.concurrency.into(),
-            it.exclusive.into(),
-            it.agent_max.into(),
-            it.budget.into(),
-            it.busy.into(),
-            it.baseline.into(),
-            self.now.into(),
-            bucket.into(),
-            it.used.into(),
-            0_i64.into(),
-            it.completed.into(),
-        ];
-        self.run(
-            "INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, budget, \
-             busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, window_completed, created_at) \
-             VALUES ($1, 'acme', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $11)",
-            &values,
-        )
-        .await;
-        self.run(
-            "INSERT INTO fleet_usage (project, bucket, tokens, completed) VALUES ($1, $2, $3, $4)",
-            &[id.into(), bucket.into(), it.used.into(), it.completed.into()],
-        )
+        let (id, made, now) = (id.to_owned(), self.made, self.now);
+        let bucket = self.rules().window.bucket(now);
+        self.transact(move |tx| {
+            it.insert(tx, &id, "acme", made, now, bucket)?;
+            tx.run(
+                "INSERT INTO fleet_usage (project, bucket, tokens, completed) VALUES ($1, $2, $3, $4)",
+                &[id.into(), bucket.into(), it.used.into(), it.completed.into()],
+            )
+        })
         .await;
     }
 
@@ -182,43 +270,16 @@ impl FleetTestWorld {
         project: &str,
         set: impl FnOnce(&mut TaskFixture),
     ) {
-        let mut it = TaskFixture {
-            priority: 100,
-            estimate: None,
-            workspace: None,
-            affinity: None,
-            state: "READY",
-            resume_after: None,
-            retries: 0,
-            open_needs: 0,
-        };
+        let mut it = TaskFixture::default();
         set(&mut it);
         self.made += 1;
-        let text = |it: Option<&str>| SqlValue::MaybeText(it.map(str::to_owned));
-        let values = [
-            id.into(),
-            project.into(),
-            self.made.into(),
-            it.state.into(),
-            it.priority.into(),
-            it.estimate.into(),
-            it.retries.into(),
-            it.open_needs.into(),
-            it.resume_after.into(),
-            text(it.workspace),
-            text(it.affinity),
-            self.now.into(),
-        ];
-        self.run(
-            "INSERT INTO fleet_tasks (id, project, made, state, priority, estimate, retries, open_needs, resume_after, \
-             workspace, affinity, ready_at, created_at, title, retries_max, affinity_wait, epoch, ended_epoch, \
-             reserved, used, used_before, calls) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, \
-             'a title', 3, 120000000, 0, 0, 0, 0, 0, 0)",
-            &values,
-        )
+        let (id, project, made, now) = (id.to_owned(), project.to_owned(), self.made, self.now);
+        self.transact(move |tx| {
+            it.insert(tx, &id, &project, made, now)?;
+            let prompt = "INSERT INTO fleet_prompts (task, prompt) VALUES ($1, 'a prompt')";
+            tx.run(prompt, &[id.into()])
+        })
         .await;
-        let prompt = "INSERT INTO fleet_prompts (task, prompt) VALUES ($1, 'a prompt')";
-        self.run(prompt, &[id.into()]).await;
     }
 
     /// Inserts prompts of this length for all tasks that have none.
@@ -414,4 +475,37 @@ impl FleetTestWorld {
         )
         .await;
     }
+}
+
+/// Runs a test inside a transaction on a new database with one tenant `t`.
+pub(crate) fn in_memory(test: impl FnOnce(&mut dyn Transaction) + Send + 'static) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
+        let work = move |tx: &mut dyn Transaction| -> Result<(), StoreError> {
+            insert_tenant(tx, "t")?;
+            // A panic in the store's thread would be reported as a closed store.
+            let came_to = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(tx)));
+            came_to.map_err(|_| StoreError::Database("the test failed; see above".to_owned()))
+        };
+        store.transact(TransactionDurability::ThroughKill, work).await.unwrap();
+    });
+}
+
+/// Inserts a project with this weight, in thousandths.
+pub(crate) fn add_project(tx: &mut dyn Transaction, id: &str, weight: i64, bucket: i64) {
+    let project = ProjectFixture { weight, busy: false, ..ProjectFixture::default() };
+    project.insert(tx, id, "t", 0, UnixMicros(0), bucket).unwrap();
+}
+
+/// Inserts a task with one claim, which reserved these tokens.
+pub(crate) fn add_task(
+    tx: &mut dyn Transaction,
+    id: &str,
+    project: &str,
+    state: &'static str,
+    reserved: i64,
+) {
+    let task = TaskFixture { state, epoch: 1, reserved, ..TaskFixture::default() };
+    task.insert(tx, id, project, 0, UnixMicros(0)).unwrap();
 }

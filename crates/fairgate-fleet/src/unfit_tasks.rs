@@ -95,7 +95,7 @@ pub(crate) fn forget(tx: &mut dyn Transaction, task: &str) -> Result<(), StoreEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_database::in_memory;
+    use crate::testing::in_memory;
 
     /// Returns how SQLite runs a statement, one step a line.
     fn plan(tx: &mut dyn Transaction, sql: &str, values: usize) -> String {

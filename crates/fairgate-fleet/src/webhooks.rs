@@ -20,6 +20,7 @@
 
 pub(crate) mod budget_alerts;
 pub(crate) mod delivery_queue;
+pub(crate) mod directory_budgets;
 pub(crate) mod event_log;
 pub(crate) mod retry_schedule;
 

@@ -93,7 +93,7 @@ mod tests {
     use fairgate_random::SeededRng;
 
     use super::*;
-    use crate::test_database::in_memory;
+    use crate::testing::in_memory;
 
     const LENGTH: i64 = 1_000;
 
@@ -137,12 +137,7 @@ mod tests {
             for seed in 0..20 {
                 let mut dice = SeededRng::new(seed);
                 let project = format!("p{seed}");
-                crate::test_database::add_project(
-                    tx,
-                    &project,
-                    1_000,
-                    window().bucket(UnixMicros(0)),
-                );
+                crate::testing::add_project(tx, &project, 1_000, window().bucket(UnixMicros(0)));
                 let mut uses = Vec::new();
                 let mut now = 1_000_000;
                 for _ in 0..200 {
@@ -165,7 +160,7 @@ mod tests {
     #[test]
     fn ageing_makes_no_jumps() {
         in_memory(|tx| {
-            crate::test_database::add_project(tx, "p", 1_000, 0);
+            crate::testing::add_project(tx, "p", 1_000, 0);
             charge_at(tx, window(), "p", 1_000_000, UnixMicros(500));
             let mut before = 1_000_000;
             for now in (0..26 * LENGTH).step_by(10) {
@@ -181,7 +176,7 @@ mod tests {
     #[test]
     fn a_clock_that_went_ahead_and_back_forgets_nothing() {
         in_memory(|tx| {
-            crate::test_database::add_project(tx, "p", 1_000, 0);
+            crate::testing::add_project(tx, "p", 1_000, 0);
             let at = |now| UnixMicros(now);
             charge_at(tx, window(), "p", 100, at(50_000));
             // Four windows ahead, something is used there, and back.
@@ -196,7 +191,7 @@ mod tests {
     #[test]
     fn another_length_of_the_window_keeps_what_was_used() {
         in_memory(|tx| {
-            crate::test_database::add_project(tx, "p", 1_000, 0);
+            crate::testing::add_project(tx, "p", 1_000, 0);
             let half = UsageWindow::new(Duration::from_micros(12 * LENGTH.unsigned_abs()));
             let now = UnixMicros(1_000_000);
             charge_at(tx, window(), "p", 100, now);
@@ -211,7 +206,7 @@ mod tests {
     #[test]
     fn old_rows_are_removed() {
         in_memory(|tx| {
-            crate::test_database::add_project(tx, "p", 1_000, 0);
+            crate::testing::add_project(tx, "p", 1_000, 0);
             for now in (0..400 * LENGTH).step_by(500) {
                 roll(tx, window(), UnixMicros(now)).unwrap();
                 charge_at(tx, window(), "p", 1, UnixMicros(now));

@@ -7,7 +7,7 @@ use fairgate_fleet::{
     WebhookSubscriptions,
 };
 use fairgate_proxy::fleet_calls::{FleetCall, FleetCalls};
-use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, UnixMicros};
+use fairgate_store::{BudgetExhausted, KeyHash, Store, StoreError, TaskClaim, UnixMicros};
 
 /// The real fleet behind [`FleetCalls`].
 pub(crate) struct FleetOfRequests {
@@ -27,6 +27,10 @@ impl FleetCalls for FleetOfRequests {
         cause: LimitCause,
     ) -> FleetCall<'a, Result<(), FleetError>> {
         self.fleet.note_limit(claim, until, cause)
+    }
+
+    fn note_budget_refusal(&self, refused: &BudgetExhausted) {
+        self.fleet.note_budget_refusal(refused);
     }
 
     fn project_weights(&self) -> FleetCall<'_, Result<Vec<(String, u64)>, StoreError>> {

@@ -2,12 +2,14 @@
 //! plane (`fairgate-control`), which shows and changes it. This is the only crate that knows both, and it decides
 //! nothing but the order: `start`, `reload` and `drain` are each one function to read from top to bottom.
 
+mod declared;
 mod drain;
 mod fleet;
 mod gateway;
 mod reload;
 mod start;
 
+pub use declared::GatewayDeclarationError;
 pub use drain::GatewayDrainReport;
 pub use gateway::Gateway;
 pub use reload::GatewayReloadError;

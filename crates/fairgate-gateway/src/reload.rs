@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use fairgate_config::{Config, ConfigErrors, ConfigReload, ReloadPlan};
+use fairgate_config::{Config, ConfigErrors, ConfigReload};
+use fairgate_control::control_plane::{AppliedReload, ConfigPreview};
 use fairgate_control::webhooks;
+use fairgate_proxy::gateway_name;
 use fairgate_proxy::pools::PoolsError;
 use fairgate_proxy::tls::{self, TlsError};
 use fairgate_store::{KeyHash, StoreError};
 
+use crate::declared::{self, GatewayDeclarationError, declarations};
 use crate::gateway::{Boxed, Gateway, keep_prices};
 
 /// Reason why a new configuration was not put in force. After such an error nothing has changed.
@@ -22,6 +25,9 @@ pub enum GatewayReloadError {
     /// A pool or an upstream could not be prepared.
     #[error(transparent)]
     Pools(#[from] PoolsError),
+    /// The configuration's groups, tenants and keys were not applied.
+    #[error(transparent)]
+    Declarations(#[from] GatewayDeclarationError),
     /// The prices could not be stored in the database, where each row that names a price needs them.
     #[error("the prices cannot be kept: {0}")]
     Store(#[from] StoreError),
@@ -29,12 +35,36 @@ pub enum GatewayReloadError {
 
 impl Gateway {
     /// Puts another configuration in force. Everything that can fail is tried before anything is changed, so that a bad
-    /// configuration changes nothing. Returns the changes.
-    pub fn reload(&self, next: Config) -> Boxed<'_, Result<ReloadPlan, GatewayReloadError>> {
-        Box::pin(self.reload_unboxed(next))
+    /// configuration changes nothing. Returns the changes. Refuses to disable more than half of the declared tenants and
+    /// keys.
+    pub fn reload(&self, next: Config) -> Boxed<'_, Result<AppliedReload, GatewayReloadError>> {
+        Box::pin(self.reload_unboxed(next, false))
     }
 
-    async fn reload_unboxed(&self, next: Config) -> Result<ReloadPlan, GatewayReloadError> {
+    /// Does the same as [`reload`](Self::reload), and disables any number of tenants and keys that are no longer
+    /// declared.
+    pub fn reload_disabling_any(
+        &self,
+        next: Config,
+    ) -> Boxed<'_, Result<AppliedReload, GatewayReloadError>> {
+        Box::pin(self.reload_unboxed(next, true))
+    }
+
+    /// Returns what a reload of another configuration would change, and changes nothing.
+    pub fn preview(&self, next: Config) -> Boxed<'_, Result<ConfigPreview, GatewayReloadError>> {
+        Box::pin(async move {
+            let plan = ConfigReload::plan(&self.data.config.load(), &next)?;
+            let declared = declarations(&next.declared, gateway_name(self.addr().port()));
+            let directory = declared::preview(&self.data.store, &declared).await?;
+            Ok(ConfigPreview { plan, directory })
+        })
+    }
+
+    async fn reload_unboxed(
+        &self,
+        next: Config,
+        may_disable_most: bool,
+    ) -> Result<AppliedReload, GatewayReloadError> {
         let _one = self.reloading.lock().await;
         let plan = ConfigReload::plan(&self.data.config.load(), &next)?;
         let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
@@ -42,6 +72,9 @@ impl Gateway {
         if self.data.config.load().prices != next.prices {
             keep_prices(&self.data.store, &next.prices).await?;
         }
+        let declared = declarations(&next.declared, gateway_name(self.addr().port()));
+        let directory = declared::apply(&self.data.store, &declared, may_disable_most).await?;
+        self.data.directory_sync.declarations.note_applied(&declared);
         // From here on nothing can fail.
         self.data.pools.switch(prepared, next.drain_grace).await;
         self.server.tls.store(tls);
@@ -57,6 +90,9 @@ impl Gateway {
         for change in &plan.changes {
             tracing::info!(%change, "reloaded");
         }
-        Ok(plan)
+        Ok(AppliedReload {
+            plan,
+            directory: directory.steps.iter().map(ToString::to_string).collect(),
+        })
     }
 }

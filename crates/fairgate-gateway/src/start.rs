@@ -8,13 +8,14 @@ use fairgate_config::Config;
 use fairgate_control::control_plane::ControlPlane;
 use fairgate_control::{admin, retention, webhooks};
 use fairgate_fleet::{Fleet, SystemClock};
-use fairgate_proxy::DataPlaneStartError;
 use fairgate_proxy::forward::DataPlane;
 use fairgate_proxy::server::{GatewayServer, ListenerRoutes, bind};
 use fairgate_proxy::tls::{self, TlsError};
+use fairgate_proxy::{DataPlaneStartError, gateway_name};
 use fairgate_store::{KeyHash, Store, StoreError};
 use tokio::net::TcpListener;
 
+use crate::declared::{self, GatewayDeclarationError, declarations};
 use crate::fleet::{FleetOfRequests, fleet_options};
 use crate::gateway::{Boxed, Gateway, keep_prices};
 
@@ -26,6 +27,9 @@ pub struct GatewayOptions {
     pub store: Store,
     /// Hash of the admin token.
     pub admin_token: KeyHash,
+    /// True to start also if more than half of the declared tenants and keys would be disabled, because the
+    /// configuration no longer declares them.
+    pub may_disable_most: bool,
 }
 
 /// Addresses of a gateway that are bound and not served yet. They are bound first, so that a gateway that cannot listen
@@ -66,6 +70,9 @@ pub enum GatewayStartError {
     /// The prices could not be stored in the database.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The configuration's groups, tenants and keys were not applied.
+    #[error(transparent)]
+    Declarations(#[from] GatewayDeclarationError),
     /// The data plane could not be started.
     #[error(transparent)]
     DataPlane(#[from] DataPlaneStartError),
@@ -91,12 +98,16 @@ impl Gateway {
         listeners: GatewayListeners,
         options: GatewayOptions,
     ) -> Result<Self, GatewayStartError> {
-        let GatewayOptions { config, store, admin_token } = options;
+        let GatewayOptions { config, store, admin_token, may_disable_most } = options;
         let tls = config.tls.as_ref().map(tls::for_clients).transpose()?;
         keep_prices(&store, &config.prices).await?;
+        let name = gateway_name(listeners.clients.0.port());
+        let declared = declarations(&config.declared, name);
+        declared::apply(&store, &declared, may_disable_most).await?;
         let fleet = Fleet::new(store.clone(), Arc::new(SystemClock), fleet_options(&config.fleet));
         let fleet_calls = Arc::new(FleetOfRequests { fleet: fleet.clone(), store: store.clone() });
         let data = Arc::new(DataPlane::start(config, store, fleet_calls).await?);
+        data.directory_sync.declarations.note_applied(&declared);
         let control = Arc::new(ControlPlane::new(data.clone(), fleet, admin_token));
         let mut tasks = data.spawn_background();
         tasks.push(tokio::spawn(control.fleet.run()));

@@ -65,7 +65,7 @@ impl ExperimentServers {
         let keys = setup::tenants(&store, scenario).await?;
         let token = KeySecret::generate().map_err(|error| failed("did not start", error))?;
         let admin_token = KeyHash::of(token.expose().as_bytes());
-        let options = GatewayOptions { config, store, admin_token };
+        let options = GatewayOptions { config, store, admin_token, may_disable_most: false };
         let gateway =
             Gateway::start(options).await.map_err(|error| failed("did not start", error))?;
         let tenants = scenario.tenants.iter().map(|tenant| tenant.name).collect();

@@ -11,6 +11,7 @@
 //! The events are sent to every pool when the directory changes, before the change is acknowledged. A new policy drops
 //! the weights and caps that events have set, so the events are sent again after a reload.
 
+mod declaration_watch;
 mod directory_settings;
 
 use std::collections::{HashMap, HashSet};
@@ -24,6 +25,7 @@ use fairgate_runtime::GateChangeError;
 use fairgate_store::{Directory, Store, StoreError};
 use tokio::sync::Mutex;
 
+pub use self::declaration_watch::DeclarationWatch;
 use self::directory_settings::{
     DirectorySettings, ProjectWeight, directory_settings, unenforced_caps,
 };
@@ -48,6 +50,8 @@ pub(crate) struct PoolSync {
 struct LastSent {
     pool: Weak<PoolHandle>,
     policy: Policy,
+    /// Number of times at which the pool had begun new books.
+    books_begun: u64,
     weights: HashMap<Flow, Weight>,
     caps: HashMap<Flow, Option<u64>>,
     /// Attributes for which the log already warned that this policy cannot enforce an in-flight cap.
@@ -64,6 +68,8 @@ pub struct DirectorySync {
     pub(crate) limits: Arc<CallerLimits>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) last_sent: PoolSync,
+    /// Declarations of this gateway's configuration file, to notice those of other gateways.
+    pub declarations: DeclarationWatch,
 }
 
 impl DirectorySync {
@@ -75,6 +81,7 @@ impl DirectorySync {
         if changed {
             self.limits.keep_only(&directory);
         }
+        self.declarations.look(&directory);
         let pools = self.pools.all();
         let by_project =
             pools.iter().any(|pool| shares_by(&pool.config().policy, Attribute::Project));
@@ -159,16 +166,21 @@ async fn sync_pool(
 
 impl LastSent {
     fn is_current_for(&self, pool: &Arc<PoolHandle>) -> bool {
-        self.pool.as_ptr() == Arc::as_ptr(pool) && self.policy == pool.config().policy
+        self.pool.as_ptr() == Arc::as_ptr(pool)
+            && self.policy == pool.config().policy
+            && self.books_begun == pool.books_begun()
     }
 
     async fn read_from(pool: &Arc<PoolHandle>) -> Result<Self, GateChangeError> {
+        // Read first: if the pool begins new books meanwhile, the snapshot is read again.
+        let books_begun = pool.books_begun();
         let snapshot = pool.gate.snapshot().await?;
         let weights = snapshot.weights.into_iter().map(|(by, flow, weight)| ((by, flow), weight));
         let caps = snapshot.caps.into_iter().map(|cap| ((cap.by, cap.flow), cap.slots));
         Ok(Self {
             pool: Arc::downgrade(pool),
             policy: snapshot.policy,
+            books_begun,
             weights: weights.collect(),
             caps: caps.collect(),
             warned: HashSet::new(),

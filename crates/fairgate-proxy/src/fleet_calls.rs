@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use fairgate_fleet::{FleetError, LimitCause, TaskKey};
-use fairgate_store::{KeyHash, StoreError, TaskClaim, UnixMicros};
+use fairgate_store::{BudgetExhausted, KeyHash, StoreError, TaskClaim, UnixMicros};
 
 /// A boxed future of a call to the fleet.
 pub type FleetCall<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -21,6 +21,9 @@ pub trait FleetCalls: Send + Sync {
         until: Option<UnixMicros>,
         cause: LimitCause,
     ) -> FleetCall<'a, Result<(), FleetError>>;
+
+    /// Notes that a budget has no room for a request, so that webhooks are notified. Does not wait for anything.
+    fn note_budget_refusal(&self, refused: &BudgetExhausted);
 
     /// Returns the id and the weight, in thousandths, of each project.
     fn project_weights(&self) -> FleetCall<'_, Result<Vec<(String, u64)>, StoreError>>;

@@ -14,6 +14,7 @@ mod body_memory;
 pub mod directory_sync;
 pub mod fleet_calls;
 pub mod forward;
+mod gateway_name;
 pub mod identity;
 pub mod limits;
 mod live_count;
@@ -34,9 +35,11 @@ pub mod tls;
 mod upstream;
 mod upstream_failure;
 mod worker_reporter;
+mod worker_time;
 
+pub use gateway_name::gateway_name;
 pub use start::DataPlaneStartError;
-pub use upstream::UpstreamError;
+pub use upstream::{UpstreamError, UpstreamProbe, probe_upstream};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -15,6 +15,7 @@ mod roster;
 mod sessions;
 mod spending;
 mod state_files;
+mod state_units;
 mod uncached_costs;
 mod workers;
 
@@ -52,6 +53,7 @@ pub(crate) use self::uncached_costs::UncachedCostGuard;
 pub use self::uncached_costs::UncachedCosts;
 pub use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
 pub use crate::upstream::QuotaView;
+pub use crate::worker_time::{TenantWork, TypicalRequest, WorkerCalibration};
 
 use self::account_models::AccountModelKey;
 use self::discover::SystemResolver;

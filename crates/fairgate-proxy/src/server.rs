@@ -17,7 +17,7 @@ use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-pub use self::dispatch::{AtClientAddress, ClientAddress, ListenerRoutes};
+pub use self::dispatch::{AtAdminAddress, AtClientAddress, ClientAddress, ListenerRoutes};
 
 use self::headless_connections::{HeadlessConnection, HeadlessConnections};
 use self::spare_fd::{SpareFd, is_out_of_files};

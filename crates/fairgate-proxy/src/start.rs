@@ -8,7 +8,7 @@ use fairgate_store::{GATEWAY_TENANT, LogThrottle, Store, StoreError};
 use tokio::task::JoinHandle;
 
 use crate::body_memory::BodyMemory;
-use crate::directory_sync::{DirectorySync, PoolSync};
+use crate::directory_sync::{DeclarationWatch, DirectorySync, PoolSync};
 use crate::fleet_calls::FleetCalls;
 use crate::forward::{self, DataPlane, EndedRows, LeaseTable, ResponseIdOwners, SALT_SECRET_NAME};
 use crate::identity::CallerDirectory;
@@ -54,6 +54,7 @@ impl DataPlane {
             limits: limits.clone(),
             pools: pools.clone(),
             last_sent: PoolSync::default(),
+            declarations: DeclarationWatch::default(),
         };
         directory_sync.refresh().await?;
         Ok(Self {

@@ -16,6 +16,7 @@ mod failure_log;
 mod framing;
 mod health;
 mod idle_connections;
+mod probe;
 mod quota_view;
 mod scrape;
 mod slot_division;
@@ -44,6 +45,7 @@ pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStandi
 pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};
 pub(crate) use self::failure_log::FailureCause;
 pub(crate) use self::idle_connections::UpstreamBody;
+pub use self::probe::{UpstreamProbe, probe_upstream};
 pub use self::quota_view::QuotaView;
 pub(crate) use self::status::StatusClass;
 pub(crate) use self::watch::{PoolOfWorker, UpstreamWatcher};

@@ -1,10 +1,14 @@
 //! Computes the effects of a change on the directory, with the same code for both databases.
 
+mod undo;
+
 use fairgate_money::Price;
 use fairgate_time::UnixMicros;
 use serde_json::Value as Json;
 
 use crate::budget::Budget;
+use crate::change_validation;
+use crate::declaration_record::{DeclarationRecord, DeclaredKind};
 use crate::directory::{
     DirectoryChange, DirectoryChangeResult, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
 };
@@ -24,6 +28,8 @@ pub(crate) struct ChangeSubject<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) hosted: bool,
     pub(crate) prices: bool,
+    /// The existing object that the change would change.
+    pub(crate) changed: Option<(DeclaredKind, &'a str)>,
 }
 
 /// Objects that were found for a [`ChangeSubject`].
@@ -42,6 +48,8 @@ pub(crate) struct ChangeLookup {
     pub(crate) hosted: Vec<Budget>,
     /// All prices that were ever stored.
     pub(crate) prices: Vec<PriceVersion>,
+    /// Note that a file declares, or once declared, the object that the change would change.
+    pub(crate) declared: Option<DeclarationRecord>,
 }
 
 /// SQL statements to run for a change; none if the change has no effect.
@@ -54,7 +62,7 @@ pub(crate) struct DirectoryEdit {
 
 impl DirectoryChange {
     pub(crate) fn subject(&self) -> ChangeSubject<'_> {
-        let none = ChangeSubject::default();
+        let none = ChangeSubject { changed: self.changed_object(), ..ChangeSubject::default() };
         match self {
             Self::AddGroup { name, .. }
             | Self::PatchGroup { name, .. }
@@ -71,8 +79,31 @@ impl DirectoryChange {
                 ChangeSubject { key: Some(id), ..none }
             }
             Self::SetHosted { .. } => ChangeSubject { hosted: true, ..none },
+            Self::Undo { entry } => undo::subject(entry),
             Self::KeepPrices { .. } => ChangeSubject { prices: true, ..none },
             Self::Note { .. } => none,
+        }
+    }
+
+    /// Returns the object that exists already and would be changed.
+    fn changed_object(&self) -> Option<(DeclaredKind, &str)> {
+        match self {
+            Self::PatchGroup { name, .. } | Self::RemoveGroup { name } => {
+                Some((DeclaredKind::Group, name))
+            }
+            Self::PatchTenant { name, .. } | Self::RemoveTenant { name } => {
+                Some((DeclaredKind::Tenant, name))
+            }
+            Self::PatchKey { id, .. } | Self::RotateKey { id } | Self::RevokeKey { id } => {
+                Some((DeclaredKind::Key, id))
+            }
+            Self::AddGroup { .. }
+            | Self::AddTenant { .. }
+            | Self::CreateKey { .. }
+            | Self::SetHosted { .. }
+            | Self::KeepPrices { .. }
+            | Self::Undo { .. }
+            | Self::Note { .. } => None,
         }
     }
 
@@ -84,6 +115,12 @@ impl DirectoryChange {
         found: ChangeLookup,
     ) -> Result<DirectoryEdit> {
         let writer = AuditWriter { actor, at };
+        if let Some(DeclarationRecord { kind, name, file, line, is_withdrawn: false }) =
+            &found.declared
+        {
+            let (name, file) = (name.clone(), file.clone());
+            return Err(StoreError::Declared { what: kind.word(), name, file, line: *line });
+        }
         match self.clone() {
             Self::AddGroup { name, weight, budgets } => {
                 let group = Group { name, weight, budgets, created_at: at };
@@ -91,6 +128,11 @@ impl DirectoryChange {
             }
             Self::PatchGroup { name, patch } => patch_group(writer, found, &name, patch),
             Self::SetHosted { budgets } => Ok(set_hosted(writer, found, budgets)),
+            Self::Undo { entry } => {
+                let inverse = undo::inverse(&entry, &found)?;
+                change_validation::change(actor, at, &inverse)?;
+                inverse.edit(actor, at, found)
+            }
             Self::KeepPrices { prices } => keep_prices(writer, found, &prices),
             Self::RemoveGroup { name } => remove_group(writer, found, &name),
             Self::AddTenant { name, group, weight, limits, requires } => {

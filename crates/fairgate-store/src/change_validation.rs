@@ -95,7 +95,9 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
         ),
         DirectoryChange::PatchKey { patch, .. } => key(at, patch),
         DirectoryChange::Note { subject, .. } => name("subject", subject),
-        DirectoryChange::RemoveGroup { .. }
+        // The inverse change is checked once it is known.
+        DirectoryChange::Undo { .. }
+        | DirectoryChange::RemoveGroup { .. }
         | DirectoryChange::RemoveTenant { .. }
         | DirectoryChange::RotateKey { .. }
         | DirectoryChange::RevokeKey { .. } => Ok(()),
@@ -146,6 +148,14 @@ impl RightsPatch {
             if let Some(Some(list)) = list {
                 names(field, list, bytes_max)?;
             }
+        }
+        // Elsewhere a * would look like a pattern and match nothing.
+        let is_odd = |name: &&String| name.strip_suffix('*').unwrap_or(name).contains('*');
+        if let Some(Some(models)) = &self.models
+            && let Some(name) = models.iter().find(is_odd)
+        {
+            let problem = format!("{name:?} may have a * only at its end, for any ending");
+            return Err(invalid("models", problem));
         }
         if let Some(priority) = self.priority_max.filter(|most| !(0..=PRIORITY_MAX).contains(most))
         {

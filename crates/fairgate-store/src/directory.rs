@@ -5,7 +5,9 @@ use fairgate_time::UnixMicros;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, HostedUse};
+use crate::declaration_record::{DeclarationRecord, DeclaredSource};
 use crate::key_rights::{KeyRights, RightsPatch};
+use crate::ledger::AuditEntry;
 use crate::secret::KeyHash;
 
 /// All data that the gateway needs to authenticate clients. A directory is small enough to be held in memory as a
@@ -22,6 +24,23 @@ pub struct Directory {
     pub keys: Vec<Key>,
     /// Budgets of the hosted tier as a whole, over all groups.
     pub hosted: Vec<Budget>,
+    /// Notes about the groups, tenants and keys that a configuration file declares, or once did, sorted by kind and
+    /// name.
+    pub declared: Vec<DeclarationRecord>,
+    /// The file that was applied last; `None` if no file ever declared anything.
+    pub declared_source: Option<DeclaredSource>,
+}
+
+impl Directory {
+    /// Sets the notes about declared objects, and sorts them.
+    pub(crate) fn set_declarations(
+        &mut self,
+        mut declared: Vec<DeclarationRecord>,
+        source: Option<DeclaredSource>,
+    ) {
+        declared.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        (self.declared, self.declared_source) = (declared, source);
+    }
 }
 
 /// A set of tenants with a weight and budgets of its own.
@@ -202,6 +221,13 @@ pub enum DirectoryChange {
     SetHosted {
         /// All budgets of the hosted tier. Budgets that are not listed are removed.
         budgets: Vec<Budget>,
+    },
+    /// Makes the inverse of an earlier change of a group, tenant, key or the hosted tier: sets back what that change had
+    /// changed. Fails with [`StoreError::ChangedSince`](crate::StoreError::ChangedSince) if somebody has changed the same
+    /// since; that is checked in the transaction of the inverse change.
+    Undo {
+        /// Audit entry of the change, as it was read from the store.
+        entry: Box<AuditEntry>,
     },
     /// Stores these prices permanently. Known prices are left unchanged, and each new price gets an audit entry. All
     /// prices that were ever stored must have the same currency.

@@ -38,6 +38,37 @@ pub enum StoreError {
         /// Description of what uses the object, and of what the caller can do.
         by: String,
     },
+    /// A configuration file declares the object, so only the file may change it.
+    #[error("{what} {name:?} is declared in {file}, line {line}: change it there and reload")]
+    Declared {
+        /// Kind of the object: `group`, `tenant` or `key`.
+        what: &'static str,
+        /// Name or id of the object.
+        name: String,
+        /// Path of the file, as the gateway that applied it knows it.
+        file: String,
+        /// Line of the file.
+        line: u64,
+    },
+    /// The change cannot be undone because somebody has changed the same thing since. Nothing was changed.
+    #[error(
+        "{subject:?} is not as change {entry} left it: somebody has changed it since; look at the audit trail and set it \
+         by hand"
+    )]
+    ChangedSince {
+        /// Name or id of the changed object.
+        subject: String,
+        /// Id of the audit entry of the change.
+        entry: i64,
+    },
+    /// The change has no inverse in the directory, or its audit entry was written by another version.
+    #[error(
+        "change {entry} cannot be undone: it is of another kind, or was written by another version"
+    )]
+    NotUndoable {
+        /// Id of the audit entry of the change.
+        entry: i64,
+    },
     /// A field has an invalid value.
     #[error("field {field:?}: {problem}")]
     Invalid {

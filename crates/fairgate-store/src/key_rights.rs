@@ -23,7 +23,8 @@ pub const WEIGHT_MILLI_MAX: u64 = 1_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeyRights {
-    /// Models that the key may request; all models if absent.
+    /// Models that the key may request, and patterns such as `gpt-*` with a `*` at the end for any ending; all models if
+    /// absent.
     pub models: Option<Vec<String>>,
     /// Policy classes and families that the key may name. If a request names none, the first of the list is used. If
     /// the list is absent, the key may name all that the policy has. If the list is empty, the key gets only the
@@ -92,6 +93,15 @@ impl KeyRights {
         }
     }
 
+    /// Returns true if the key may request this model.
+    pub fn allows_model(&self, model: &str) -> bool {
+        let matches = |name: &String| match name.strip_suffix('*') {
+            Some(beginning) => model.starts_with(beginning),
+            None => name == model,
+        };
+        self.models.as_ref().is_none_or(|allowed| allowed.iter().any(matches))
+    }
+
     /// Returns the text that the database keeps of these rights.
     pub fn to_stored_text(&self) -> String {
         // Lists, numbers and flags always serialize.
@@ -157,6 +167,20 @@ impl From<KeyRights> for RightsPatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_stands_for_any_ending() {
+        let rights = |models: Option<&[&str]>| KeyRights {
+            models: models.map(|models| models.iter().map(|model| (*model).into()).collect()),
+            ..KeyRights::default()
+        };
+        let allowed = |models: &[&str], model: &str| rights(Some(models)).allows_model(model);
+        assert!(rights(None).allows_model("any"));
+        assert!(allowed(&["llama", "gpt-*"], "gpt-5") && allowed(&["gpt-*"], "gpt-"));
+        assert!(allowed(&["*"], "any") && allowed(&["llama"], "llama"));
+        assert!(!allowed(&["gpt-*"], "gpt") && !allowed(&["llama"], "llama-8b"));
+        assert!(!allowed(&[], "llama") && !allowed(&["gpt-*"], "GPT-5"));
+    }
 
     #[test]
     fn a_right_that_a_stored_text_does_not_name_is_closed() {

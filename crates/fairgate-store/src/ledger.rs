@@ -330,6 +330,8 @@ pub struct UsageQuery {
     pub tenant: Option<String>,
     /// Restricts the rows to this model.
     pub model: Option<String>,
+    /// True to compute the quantiles of the waits too, which sorts all rows.
+    pub quantiles: bool,
 }
 
 /// Sums of ledger rows.

@@ -4,10 +4,14 @@
 
 mod attempt_search;
 mod budget;
+mod budget_levels;
 mod calendar;
 mod change;
 mod change_validation;
 mod clamp;
+mod declaration_record;
+mod declaration_rows;
+mod declarations;
 mod directory;
 mod error;
 mod installation_secret;
@@ -39,6 +43,12 @@ pub use attempt_search::{
 pub use budget::{
     Budget, BudgetBalance, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
+};
+pub use budget_levels::budgets_used;
+pub use declaration_record::{DeclarationRecord, DeclaredKind, DeclaredSource};
+pub use declarations::{
+    DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationStep,
+    Declarations, DeclaredObject, plan_declarations,
 };
 pub use directory::{
     Directory, DirectoryChange, DirectoryChangeResult, DirectoryLimits, GATEWAY_TENANT, Group,

@@ -125,6 +125,16 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/22.sqlite.sql"),
         postgres: include_str!("migrations/22.postgres.sql"),
     },
+    Migration {
+        version: 23,
+        sqlite: include_str!("migrations/23.sqlite.sql"),
+        postgres: include_str!("migrations/23.postgres.sql"),
+    },
+    Migration {
+        version: 24,
+        sqlite: include_str!("migrations/24.sqlite.sql"),
+        postgres: include_str!("migrations/24.postgres.sql"),
+    },
 ];
 
 /// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older

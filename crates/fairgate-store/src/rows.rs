@@ -114,7 +114,7 @@ fn negative(column: usize, number: i64) -> StoreError {
 }
 
 /// Reads a group without its budgets, which are in a table of their own.
-pub(crate) fn group(row: &impl RowColumns) -> Result<Group> {
+pub(crate) fn group(row: &(impl RowColumns + ?Sized)) -> Result<Group> {
     Ok(Group {
         name: row.text(0)?,
         weight: row.count(1)?,
@@ -124,7 +124,7 @@ pub(crate) fn group(row: &impl RowColumns) -> Result<Group> {
 }
 
 /// Reads a tenant without its budgets, which are in a table of their own.
-pub(crate) fn tenant(row: &impl RowColumns) -> Result<Tenant> {
+pub(crate) fn tenant(row: &(impl RowColumns + ?Sized)) -> Result<Tenant> {
     Ok(Tenant {
         name: row.text(0)?,
         group: row.text(1)?,
@@ -143,7 +143,7 @@ fn labels(text: &str) -> Result<Vec<String>> {
 }
 
 /// Reads a key without its budgets, which are in a table of their own.
-pub(crate) fn key(row: &impl RowColumns) -> Result<Key> {
+pub(crate) fn key(row: &(impl RowColumns + ?Sized)) -> Result<Key> {
     let hash = row.bytes(4)?.try_into();
     Ok(Key {
         id: row.text(0)?,
@@ -160,7 +160,7 @@ pub(crate) fn key(row: &impl RowColumns) -> Result<Key> {
     })
 }
 
-fn limits(row: &impl RowColumns, first: usize) -> Result<DirectoryLimits> {
+fn limits(row: &(impl RowColumns + ?Sized), first: usize) -> Result<DirectoryLimits> {
     Ok(DirectoryLimits {
         in_flight: row.count_or_null(first)?,
         queued_requests: row.count_or_null(first + 1)?,
@@ -180,7 +180,7 @@ pub(crate) struct OwnedBudget {
     pub(crate) budget: Budget,
 }
 
-pub(crate) fn budget(row: &impl RowColumns) -> Result<OwnedBudget> {
+pub(crate) fn budget(row: &(impl RowColumns + ?Sized)) -> Result<OwnedBudget> {
     let budget = Budget {
         period: row.word(2)?,
         unit: row.word(3)?,
@@ -223,7 +223,8 @@ pub(crate) fn directory(
             budgets.push(budget);
         }
     }
-    Directory { version, groups, tenants, keys, hosted }
+    let (declared, declared_source) = (Vec::new(), None);
+    Directory { version, groups, tenants, keys, hosted, declared, declared_source }
 }
 
 pub(crate) fn currency(row: &impl RowColumns, column: usize) -> Result<Currency> {
@@ -427,7 +428,7 @@ pub(crate) fn guess(row: &impl RowColumns) -> Result<GuessedRow> {
 }
 
 /// Reads the amounts of a sum, starting at column `first`; nulls count as 0.
-pub(crate) fn sum(row: &impl RowColumns, first: usize) -> Result<UsageSum> {
+pub(crate) fn sum(row: &(impl RowColumns + ?Sized), first: usize) -> Result<UsageSum> {
     let mut columns = [0; 8];
     for (place, amount) in columns.iter_mut().enumerate() {
         *amount = row.int_or_null(first + place)?.unwrap_or(0);
@@ -436,7 +437,10 @@ pub(crate) fn sum(row: &impl RowColumns, first: usize) -> Result<UsageSum> {
 }
 
 /// Reads the balance of a budget in the period that contains `at`.
-pub(crate) fn budget_balance(row: &impl RowColumns, at: UnixMicros) -> Result<BudgetBalance> {
+pub(crate) fn budget_balance(
+    row: &(impl RowColumns + ?Sized),
+    at: UnixMicros,
+) -> Result<BudgetBalance> {
     Ok(budget(row)?.balance(&sum(row, 6)?, at))
 }
 

@@ -15,9 +15,9 @@ use crate::ledger::{AuditQuery, LedgerQuery};
 use crate::stored_words::StoredWord;
 
 pub(crate) use sums::{
-    ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, DROP_LOST, DROP_LOST_ATTEMPT, DROP_RESERVATION,
-    MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns, reservation_columns,
-    sum_columns,
+    ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, BUDGETS_USED, DROP_LOST, DROP_LOST_ATTEMPT,
+    DROP_RESERVATION, MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns,
+    reservation_columns, sum_columns,
 };
 
 pub(crate) use usage::usage;
@@ -176,7 +176,7 @@ pub(crate) fn put_group(group: &Group) -> Vec<SqlStatement> {
 pub(crate) fn drop_group(name: &str) -> Vec<SqlStatement> {
     let values = vec![SqlValue::Text(name.to_owned())];
     let drop = SqlStatement::new("DELETE FROM tenant_groups WHERE name = $1", values);
-    vec![drop_budgets(BudgetScope::Group, name), drop]
+    vec![drop_budgets(BudgetScope::Group, name), drop, drop_record("group", name)]
 }
 
 /// Builds the statements that replace the budgets of the hosted tier as a whole.
@@ -213,6 +213,8 @@ pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<SqlStatement> {
 pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<SqlStatement> {
     let mut statements = vec![drop_budgets(BudgetScope::Tenant, name)];
     statements.extend(keys.iter().map(|key| drop_budgets(BudgetScope::Key, key)));
+    statements.push(drop_record("tenant", name));
+    statements.extend(keys.iter().map(|key| drop_record("key", key)));
     let name = || vec![SqlValue::Text(name.to_owned())];
     let uses =
         "DELETE FROM key_uses WHERE key_id IN (SELECT id FROM tenant_keys WHERE tenant = $1)";
@@ -266,6 +268,12 @@ fn limits(limits: &DirectoryLimits) -> impl Iterator<Item = SqlValue> {
     ];
     let numbers = numbers.map(|limit| SqlValue::MaybeInt(limit.map(int)));
     numbers.into_iter().chain([SqlValue::Text(limits.hosted.word().to_owned())])
+}
+
+/// Builds the statement that forgets that a file declared an object, which is removed.
+fn drop_record(kind: &str, name: &str) -> SqlStatement {
+    let values = vec![kind.into(), name.into()];
+    SqlStatement::new("DELETE FROM declared_objects WHERE kind = $1 AND name = $2", values)
 }
 
 fn drop_budgets(scope: BudgetScope, owner: &str) -> SqlStatement {
@@ -421,6 +429,7 @@ mod tests {
             PUT_ATTEMPT,
             PRUNE,
             BUDGETS_LEFT,
+            BUDGETS_USED,
             MODEL_SUMS,
             ADD_SUM,
             PUT_RESERVATION,

@@ -9,6 +9,7 @@ use fairgate_money::Currency;
 use fairgate_time::UnixMicros;
 
 use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRefused};
+use crate::declarations::{DeclarationError, DeclarationPlan, Declarations};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::installation_secret::InstallationSecret;
@@ -21,7 +22,7 @@ use crate::postgres::PostgresStore;
 use crate::sqlite::SqliteStore;
 use crate::store_options::StoreOptions;
 use crate::transaction::{Transaction, TransactionDurability, job};
-use crate::{change_validation, sql};
+use crate::{change_validation, declaration_rows, sql};
 
 /// Boxed future that the methods of [`Store`] return.
 ///
@@ -121,6 +122,28 @@ impl Store {
             return Box::pin(ready(Err(error)));
         }
         on!(self, it => it.change(actor, at, change))
+    }
+
+    /// Returns what the declarations of a file would change, and changes nothing.
+    pub fn preview_declarations(
+        &self,
+        declared: Arc<Declarations>,
+        at: UnixMicros,
+    ) -> TransactionFuture<'_, DeclarationPlan, DeclarationError> {
+        self.inspect(move |transaction| declaration_rows::preview(transaction, &declared, at))
+    }
+
+    /// Applies the declarations of a file in one transaction, with an audit entry for each changed object. Declares
+    /// nothing if that would disable more than half of what is declared, unless `may_disable_most`. Returns the changes.
+    pub fn apply_declarations(
+        &self,
+        declared: Arc<Declarations>,
+        at: UnixMicros,
+        may_disable_most: bool,
+    ) -> TransactionFuture<'_, DeclarationPlan, DeclarationError> {
+        self.transact(TransactionDurability::ThroughPowerLoss, move |transaction| {
+            declaration_rows::apply(transaction, &declared, at, may_disable_most)
+        })
     }
 
     /// Reserves provider tokens and money for a request, in all budgets of its group, tenant and key at once, and of

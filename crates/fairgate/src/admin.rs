@@ -2,6 +2,7 @@
 
 mod audit;
 mod budgets;
+mod calibrate;
 mod client;
 mod directory;
 mod fleet;
@@ -34,7 +35,8 @@ use crate::text_format::{TimeSpan, one_line};
 
 pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
-pub(crate) use client::{DEFAULT_TOKEN_FILE, GatewayArgs};
+pub(crate) use calibrate::CalibrateArgs;
+pub(crate) use client::{AdminClient, DEFAULT_TOKEN_FILE, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
 pub(crate) use fleet::{
     AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WebhookCommand, WorkspaceCommand,
@@ -106,7 +108,7 @@ fn given_names(list: &[String]) -> Vec<String> {
 }
 
 /// Parses a response of the API as a `T`.
-fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
+pub(crate) fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
     T::deserialize(answer).context(
         "the gateway's answer is not understood; is it of the same version as this command?",
     )

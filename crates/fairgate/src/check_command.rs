@@ -1,8 +1,10 @@
 //! The command `fairgate check`, which checks a file, draws its policy, and finds the class of a request.
 
+mod against;
 mod class_lookup;
 mod measured_shares;
 mod policy_tree;
+mod probe;
 mod sizes;
 
 use std::io::Write;
@@ -14,6 +16,7 @@ use fairgate_config::{
     ClassArbiter, Config, PolicyClasses, PolicyFile, PolicyWarning, PoolConfig, ProcessEnvironment,
 };
 
+use self::against::AgainstArgs;
 use self::class_lookup::ClassLookupArgs;
 use self::policy_tree::PolicyTreeLine;
 use crate::input::read_text;
@@ -34,16 +37,28 @@ pub(crate) struct CheckArgs {
     file: PathBuf,
     #[command(flatten)]
     question: ClassLookupArgs,
+    #[command(flatten)]
+    against: AgainstArgs,
+    /// Ask every upstream of the configuration whether it is there and takes its credential. The exit status is 1 if
+    /// one does not.
+    #[arg(long, conflicts_with = "against")]
+    probe: bool,
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let text = read_text(&args.file).with_context(|| args.file.display().to_string())?;
     let mut out = StdoutWriter::stdout();
+    if let Some(url) = args.against.gateway() {
+        return args.against.print(url, &text, &mut out);
+    }
     match PolicyFile::is_policy_file(&text) {
         true => check_policy(&PolicyFile::parse(&text, &args.file)?, &args.question, &mut out)?,
         false => {
             let config = Config::parse(&text, &args.file, &ProcessEnvironment)?;
             check_config(&config, &args.question, &mut out)?;
+            if args.probe {
+                probe::print_probes(&config, &mut out)?;
+            }
         }
     }
     Ok(out.flush()?)

@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use fairgate_config::{Config, ProcessEnvironment};
+use fairgate_control::control_plane::AppliedReload;
 use fairgate_gateway::{Gateway, GatewayListeners, GatewayOptions, GatewayStartError};
 use fairgate_proxy::open_files::{self, OpenFileLimit};
 use fairgate_sim::{Sim, SimOptions};
@@ -56,6 +57,10 @@ pub(crate) struct ServeArgs {
     /// SIGHUP does. In Kubernetes, a changed ConfigMap is taken up so.
     #[arg(long, value_name = "SECONDS", requires = "config", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
+    /// Start also if more than half of the declared tenants and keys would be disabled, because the configuration no
+    /// longer declares them.
+    #[arg(long, requires = "config")]
+    yes: bool,
     /// Format of the log on standard error.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -92,7 +97,8 @@ async fn serve(args: &ServeArgs, files: OpenFileLimit) -> Result<()> {
         None => None,
     };
     let admin_token = KeyHash::of(token.expose().as_bytes());
-    let options = GatewayOptions { config: config.clone(), store, admin_token };
+    let options =
+        GatewayOptions { config: config.clone(), store, admin_token, may_disable_most: args.yes };
     let gateway = Arc::new(Gateway::start_on(listeners, options).await?);
     let connections_max = open_files::connections_max(&config);
     info!(before = files.before, now = files.now, connections_max, "the limit of open files");
@@ -199,10 +205,10 @@ async fn wait_for_stop(
 /// Reads the configuration file again. An error is logged, and then nothing changes. Returns what happened, for the
 /// service manager.
 async fn reload_and_log(gateway: &Gateway, file: &Path, actor: &str) -> &'static str {
-    match reload::reload(gateway, file, actor).await {
-        Ok(plan) => {
+    match reload::reload(gateway, file, actor, false).await {
+        Ok(AppliedReload { plan, directory }) => {
             let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
-            info!(?changes, "the configuration was reloaded");
+            info!(?changes, ?directory, "the configuration was reloaded");
             "the configuration was reloaded"
         }
         Err(errors) => {

@@ -158,7 +158,13 @@ def _end_wait(slot: Slot, outcome: Any) -> None:
     """Its wait has ended: it is granted after so many microseconds, or refused."""
     if outcome.__class__ is not int:
         raise refusal(slot, outcome)
-    slot._granted(outcome)
+    try:
+        slot._granted(outcome)
+    except BaseException:
+        # A hook was interrupted.
+        if slot.held:
+            _fail(slot)
+        raise
 
 
 def refusal(slot: Slot, outcome: Any) -> FairgateError:
@@ -172,9 +178,9 @@ def refusal(slot: Slot, outcome: Any) -> FairgateError:
 
 
 def _fail(slot: Slot) -> None:
-    gate = slot._gate
+    # In this order, so that what is interrupted here is cancelled again when the slot is dropped.
+    slot._gate.cancel(slot._id)
     slot._end()
-    gate.cancel(slot._id)
 
 
 def forgotten(slot: Slot) -> None:
@@ -188,8 +194,9 @@ def forgotten(slot: Slot) -> None:
             slot.release()
 
 
-# For what is part of a circle: Python's collector calls it. The native part does where the last reference goes.
-Slot.__del__ = forgotten  # type: ignore[attr-defined]
+# For what is part of a circle: Python's collector calls it. The native part does where the last reference goes. A native
+# method, which raises later what a signal's handler raises in here, and which a destructor cannot raise.
+Slot.__del__ = Slot._forget  # type: ignore[attr-defined]
 
 
 # -- a provider's limits ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ use super::slot_functions::SlotFunctions;
 use super::{Slot, SlotState};
 use crate::caller::SlotCaller;
 use crate::gate::{EXPLAIN, Gate, KEEPS, PySlotRequest};
+use crate::interrupt::error_to_raise;
 use crate::local_scheduler::SlotAnswer;
 use crate::owners::SlotOwner;
 use crate::request_number::RequestNumber;
@@ -53,8 +54,8 @@ pub(super) fn ask(slf: &Bound<'_, Slot>, caller: SlotCaller, flags: u8) -> PyRes
             this.state = SlotState::Held;
             this.handle = Some(handle);
             drop(this);
-            if has_hooks {
-                call_hook(slf, "grant")?;
+            if has_hooks && let Err(error) = call_hook(slf, "grant") {
+                return Err(cancel(slf, number, error));
             }
             Ok(true)
         }
@@ -63,15 +64,25 @@ pub(super) fn ask(slf: &Bound<'_, Slot>, caller: SlotCaller, flags: u8) -> PyRes
             Err(refusal(slf, refusal_tuple(py, &why)?)?)
         }
         Ok(GateAnswer::Refused(why)) => Err(refusal(slf, why)?),
-        Err(error) => {
-            // The request may be waiting or just granted: either way it ends now.
-            let gate = slf.borrow().gate(py);
+        Err(error) => Err(cancel(slf, number, error)),
+    }
+}
+
+/// Ends a request because of an error. The request may be waiting or just granted. Returns the error to raise.
+fn cancel(slf: &Bound<'_, Slot>, number: RequestNumber, error: PyErr) -> PyErr {
+    let py = slf.py();
+    let gate = slf.borrow().gate(py);
+    let cancelled = match gate {
+        Some(gate) => gate.call_method1(py, intern!(py, "cancel"), (number,)).map(|_| ()),
+        None => Ok(()),
+    };
+    match cancelled {
+        Ok(()) => {
             Slot::_end(slf);
-            if let Some(gate) = gate {
-                gate.call_method1(py, intern!(py, "cancel"), (number,))?;
-            }
-            Err(error)
+            error
         }
+        // The slot is cancelled again when it is dropped.
+        Err(interrupt) => error_to_raise(py, error, interrupt),
     }
 }
 
@@ -121,14 +132,25 @@ fn refusal<'py>(slf: &Bound<'py, Slot>, why: impl IntoPyObject<'py>) -> PyResult
 
 /// Gives the slot back when its block is left, unless the object that the block returned keeps the slot.
 pub(super) fn leave(slf: &Bound<'_, Slot>, error: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = slf.py();
     slf.borrow_mut().covers = false;
+    let noted = note_end(slf, error);
+    let kept = slf.borrow().kept;
+    let released = if kept { Slot::release(slf) } else { Ok(()) };
+    match (noted, released) {
+        (Err(noted), Err(released)) => Err(error_to_raise(slf.py(), noted, released)),
+        (noted, released) => noted.and(released),
+    }
+}
+
+/// Passes the end of a block to the Python code that knows the provider's limits.
+fn note_end(slf: &Bound<'_, Slot>, error: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = slf.py();
     if !error.is_none() {
         SlotFunctions::of(py)?.ends_with.call1(py, (slf, error))?;
     } else if slf.borrow().asked_at.is_some() {
         SlotFunctions::of(py)?.taken_on.call1(py, (slf,))?;
     }
-    if slf.borrow().kept { Slot::release(slf) } else { Ok(()) }
+    Ok(())
 }
 
 /// Sets the task or thread that will give the slot back, in the slot and in its gate.

@@ -22,7 +22,8 @@ pub enum FlowCondition {
     RateLimited,
     /// The tenant is disabled.
     Disabled,
-    /// No request of the tenant has come to this pool, as far as the gateway knows.
+    /// No request of the tenant has come to this pool, as far as the gateway knows: none waits or was served lately, and
+    /// none was refused.
     NeverSeen,
 }
 
@@ -49,19 +50,21 @@ pub struct FlowNow {
     pub waiting: u64,
     /// Maximum number of requests in flight; null means no maximum.
     pub cap: Option<u64>,
-    /// Part of the tokens that the flow was due.
+    /// Part of the service that the flow was due.
     pub due_share: Option<f64>,
-    /// Part of the tokens that the flow got. A flow with more refunds of estimates than grants has 0.
+    /// Part of the service that the flow got. A flow with more refunds of estimates than grants has 0.
     pub got_share: Option<f64>,
-    /// Part of the tokens that were asked for.
+    /// Part of the service that was asked for.
     pub asked_share: Option<f64>,
-    /// Tokens that the flow's requests were expected to cost when they came, granted or not. Null if the policy does not
-    /// divide by this kind.
+    /// Cost that the flow's requests were expected to have when they came, granted or not, in the unit of the pool. Null if
+    /// the policy does not divide by this kind.
+    pub asked: Option<u64>,
+    /// The same as `asked`; null if the pool does not count tokens.
     pub asked_tokens: Option<u64>,
-    /// Time over which the parts, `asked_tokens`, `refused` and the waits are counted, in seconds: 60, or less after a
+    /// Time over which the parts, `asked`, `refused` and the waits are counted, in seconds: 60, or less after a
     /// start. They are counted every 5 seconds.
     pub window_s: u64,
-    /// True if the policy promises the flow its share of the tokens. False in deficit round robin, in load and bands
+    /// True if the policy promises the flow its share. False in deficit round robin, in load and bands
     /// nodes and in a partitioned node; being outside the bound is then no fault.
     pub promised: bool,
     /// Number of requests that were refused.
@@ -75,4 +78,11 @@ pub struct FlowNow {
     /// True if an operator holds the flow.
     #[serde(skip)]
     pub held: bool,
+}
+
+impl FlowNow {
+    /// Clears the field that counts tokens by its name.
+    pub fn clear_token_names(&mut self) {
+        self.asked_tokens = None;
+    }
 }

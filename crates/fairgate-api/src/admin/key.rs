@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::declared::DeclaredInBody;
 use super::limits::LimitsBody;
 use crate::rights::RightsBody;
 
@@ -38,6 +39,8 @@ pub struct KeyBody {
     /// used.
     #[schema(format = DateTime)]
     pub last_used_at: Option<String>,
+    /// Place in the configuration file that declares the key; null if no file does.
+    pub declared: Option<DeclaredInBody>,
 }
 
 /// A key with its new secret.

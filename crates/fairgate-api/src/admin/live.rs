@@ -37,10 +37,14 @@ pub struct LedgerView {
 }
 
 /// One pool at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolView {
     /// Name of the pool, as in the configuration.
     pub pool: String,
+    /// Unit in which the pool's scheduler counts: `tokens`, or `worker_time`, which is microseconds of a full worker. The
+    /// fields without a unit in their names are in it.
+    #[serde(default)]
+    pub unit: String,
     /// Policy in words, from the root down, such as `share by group, share by tenant`.
     pub algorithm: String,
     /// Maximum number of requests in flight.
@@ -102,17 +106,24 @@ pub struct PoolView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Service)]
 pub struct ServiceView {
-    /// Service that the flow got, in tokens. This is the sum of the costs of the flow's granted requests; a cost is
-    /// corrected to the real usage when the request ends. Null if the pool does not count the service of the flow.
+    /// Service that the flow got, in the unit of the pool. This is the sum of the costs of the flow's granted requests; a
+    /// cost is corrected to the real usage when the request ends. Null if the pool does not count the service of the
+    /// flow.
+    pub got: Option<i64>,
+    /// Service that the flow was due, in the unit of the pool. This is the flow's share by weight of everything that was
+    /// served while the flow was ready. Null if the policy promises the flow no share.
+    pub due: Option<i64>,
+    /// Difference `got` − `due`. Below 0, the flow got less than it was due. Null if the policy promises no share.
+    pub difference: Option<i64>,
+    /// Greatest absolute value that is expected for `difference`. Null if the policy promises no share.
+    pub bound: Option<i64>,
+    /// The same as `got`; null if the pool does not count tokens.
     pub got_tokens: Option<i64>,
-    /// Service that the flow was due, in tokens. This is the flow's share by weight of everything that was served while
-    /// the flow was ready. Null if the policy promises the flow no share.
+    /// The same as `due`; null if the pool does not count tokens.
     pub due_tokens: Option<i64>,
-    /// Difference `got_tokens` − `due_tokens`. Below 0, the flow got less than it was due. Null if the policy promises
-    /// no share.
+    /// The same as `difference`; null if the pool does not count tokens.
     pub difference_tokens: Option<i64>,
-    /// Greatest absolute value that is expected for `difference_tokens`, in tokens. Null if the policy promises no
-    /// share.
+    /// The same as `bound`; null if the pool does not count tokens.
     pub bound_tokens: Option<i64>,
     /// True if the difference of every counted flow is within the bound of that flow. Null if the policy promises no
     /// share.
@@ -121,7 +132,7 @@ pub struct ServiceView {
     /// flow has no cap, or never had a queued request.
     pub cap_use: Option<f64>,
     /// Place of the flow in a strict order, such as `strict: goes before batch`. Null unless the flow is a class of a
-    /// bands node. Such a node promises no share, so `due_tokens` and `bound_tokens` are then null.
+    /// bands node. Such a node promises no share, so `due` and `bound` are then null.
     pub strict: Option<String>,
     /// The classes that come after this one, in their order; empty for the last one. Null unless the flow is a class of
     /// a bands node.
@@ -149,28 +160,39 @@ pub struct GroupView {
     /// Former name of `cap`: the slots that the policy's `partition` gives, else the cap. Null means no maximum.
     #[schema(deprecated)]
     pub slot_cap: Option<u64>,
-    /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
+    /// Cost of the requests that ended since the score was last raised to the virtual time, which happens after an idle
     /// time.
-    pub served_tokens: u64,
-    /// Tokens of the requests in flight, at their estimates. They are not in `served_tokens`.
-    pub in_flight_tokens: u64,
-    /// `served_tokens` ÷ `weight`. Null if the policy does not share by groups.
+    #[serde(default)]
+    pub served: u64,
+    /// Cost of the requests in flight, at their estimates. It is not in `served`.
+    #[serde(default)]
+    pub in_flight_cost: u64,
+    /// The same as `served`; null if the pool does not count tokens.
+    pub served_tokens: Option<u64>,
+    /// The same as `in_flight_cost`; null if the pool does not count tokens.
+    pub in_flight_tokens: Option<u64>,
+    /// `served` ÷ `weight`. Null if the policy does not share by groups.
     pub share_score: Option<f64>,
-    /// Number by which the group is ordered, in tokens per weight: (`served_tokens` + `in_flight_tokens`) ÷ `weight`, plus
+    /// Number by which the group is ordered, by weight: (`served` + `in_flight_cost`) ÷ `weight`, plus
     /// the virtual time at which it last began to wait. The group with the lowest number goes next. Null if the policy
     /// does not share by groups.
     pub order_score: Option<f64>,
     /// Part of the pool that the weight gives it at this instant, among those with requests now, from 0 to 1. Null if the
     /// policy has no weight for it. The part that it was due in the last minute is `due_share`.
     pub weight_share: Option<f64>,
-    /// Lag in tokens, which is the service that the group is owed. Below 0, the group got more than its share. 0 if the
+    /// Lag in the unit of the pool, which is the service that the group is owed. Below 0, the group got more than its share. 0 if the
     /// group has no queued request.
-    pub lag_tokens: i64,
-    /// Maximum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
-    /// (`partition`).
+    #[serde(default)]
+    pub lag: i64,
+    /// Maximum possible lag now. Null if nothing is queued, or if the policy divides slots by weight (`partition`).
+    pub lag_bound: Option<i64>,
+    /// Minimum possible lag now. Null if nothing is queued, or if the policy divides slots by weight (`partition`).
+    pub lag_floor: Option<i64>,
+    /// The same as `lag`; null if the pool does not count tokens.
+    pub lag_tokens: Option<i64>,
+    /// The same as `lag_bound`; null if the pool does not count tokens.
     pub lag_bound_tokens: Option<i64>,
-    /// Minimum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
-    /// (`partition`).
+    /// The same as `lag_floor`; null if the pool does not count tokens.
     pub lag_floor_tokens: Option<i64>,
     /// Service that the group got, and service that it was due.
     #[serde(flatten)]
@@ -208,28 +230,39 @@ pub struct TenantView {
     /// Former name of `cap`: the slots that the policy's `partition` gives, else the cap. Null means no maximum.
     #[schema(deprecated)]
     pub slot_cap: Option<u64>,
-    /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
+    /// Cost of the requests that ended since the score was last raised to the virtual time, which happens after an idle
     /// time.
-    pub served_tokens: u64,
-    /// Tokens of the requests in flight, at their estimates. They are not in `served_tokens`.
-    pub in_flight_tokens: u64,
-    /// `served_tokens` ÷ `weight`. Null if the policy does not share by tenants.
+    #[serde(default)]
+    pub served: u64,
+    /// Cost of the requests in flight, at their estimates. It is not in `served`.
+    #[serde(default)]
+    pub in_flight_cost: u64,
+    /// The same as `served`; null if the pool does not count tokens.
+    pub served_tokens: Option<u64>,
+    /// The same as `in_flight_cost`; null if the pool does not count tokens.
+    pub in_flight_tokens: Option<u64>,
+    /// `served` ÷ `weight`. Null if the policy does not share by tenants.
     pub share_score: Option<f64>,
-    /// Number by which the tenant is ordered, in tokens per weight: (`served_tokens` + `in_flight_tokens`) ÷ `weight`, plus
+    /// Number by which the tenant is ordered, by weight: (`served` + `in_flight_cost`) ÷ `weight`, plus
     /// the virtual time at which it last began to wait. The tenant with the lowest number goes next. Null if the policy
     /// does not share by tenants.
     pub order_score: Option<f64>,
     /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1. Null if the
     /// policy has no weight for the tenant.
     pub weight_share: Option<f64>,
-    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. 0 if
+    /// Lag in the unit of the pool, which is the service that the tenant is owed. Below 0, the tenant got more than its share. 0 if
     /// the tenant has no queued request.
-    pub lag_tokens: i64,
-    /// Maximum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
-    /// (`partition`).
+    #[serde(default)]
+    pub lag: i64,
+    /// Maximum possible lag now. Null if nothing is queued, or if the policy divides slots by weight (`partition`).
+    pub lag_bound: Option<i64>,
+    /// Minimum possible lag now. Null if nothing is queued, or if the policy divides slots by weight (`partition`).
+    pub lag_floor: Option<i64>,
+    /// The same as `lag`; null if the pool does not count tokens.
+    pub lag_tokens: Option<i64>,
+    /// The same as `lag_bound`; null if the pool does not count tokens.
     pub lag_bound_tokens: Option<i64>,
-    /// Minimum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
-    /// (`partition`).
+    /// The same as `lag_floor`; null if the pool does not count tokens.
     pub lag_floor_tokens: Option<i64>,
     /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]
@@ -246,7 +279,7 @@ pub struct TenantView {
 pub struct ClassView {
     /// Name of the class, as in the policy.
     pub name: String,
-    /// Weight of the class, or its quantum in tokens if deficit round robin decides. Null if the policy gives the class
+    /// Weight of the class, or its quantum in the unit of the pool if deficit round robin decides. Null if the policy gives the class
     /// neither.
     pub weight: Option<u64>,
     /// Number of requests in flight.
@@ -262,7 +295,9 @@ pub struct ClassView {
     pub expected_wait_ms: Option<u64>,
     /// Time that the oldest queued request has waited, in microseconds. Null if no request is queued.
     pub oldest_wait_us: Option<u64>,
-    /// Unspent credit, in tokens. Null unless deficit round robin decides among the classes.
+    /// Unspent credit, in the unit of the pool. Null unless deficit round robin decides among the classes.
+    pub deficit: Option<u64>,
+    /// The same as `deficit`; null if the pool does not count tokens.
     pub deficit_tokens: Option<u64>,
     /// Former name of `cap`.
     #[schema(deprecated)]
@@ -296,4 +331,40 @@ pub struct TierUseView {
     pub provider_tokens: u64,
     /// Cost in money, as a decimal text in the `currency` of the view.
     pub money: String,
+}
+
+impl PoolView {
+    /// Clears the fields that count tokens by their names, because the pool counts in another unit.
+    pub fn clear_token_names(&mut self) {
+        for row in self.groups.iter_mut().chain(&mut self.projects) {
+            (row.served_tokens, row.in_flight_tokens) = (None, None);
+            (row.lag_tokens, row.lag_bound_tokens, row.lag_floor_tokens) = (None, None, None);
+            row.now.clear_token_names();
+            row.service.clear_token_names();
+        }
+        for row in &mut self.tenants {
+            (row.served_tokens, row.in_flight_tokens) = (None, None);
+            (row.lag_tokens, row.lag_bound_tokens, row.lag_floor_tokens) = (None, None, None);
+            row.now.clear_token_names();
+            row.service.clear_token_names();
+        }
+        self.classes.iter_mut().for_each(ClassView::clear_token_names);
+    }
+}
+
+impl ClassView {
+    /// Clears the fields that count tokens by their names.
+    pub fn clear_token_names(&mut self) {
+        self.deficit_tokens = None;
+        self.now.clear_token_names();
+        self.service.clear_token_names();
+    }
+}
+
+impl ServiceView {
+    /// Clears the fields that count tokens by their names.
+    pub fn clear_token_names(&mut self) {
+        (self.got_tokens, self.due_tokens) = (None, None);
+        (self.difference_tokens, self.bound_tokens) = (None, None);
+    }
 }

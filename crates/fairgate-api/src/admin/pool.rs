@@ -15,6 +15,9 @@ pub struct PoolBody {
     pub name: String,
     /// Names of the models that the pool serves.
     pub models: Vec<String>,
+    /// Unit in which the pool's scheduler counts: `tokens`, or `worker_time`, which is microseconds of a full worker.
+    #[serde(default)]
+    pub unit: String,
     /// Policy in words, from the root down, such as `share by group, share by tenant`.
     pub algorithm: String,
     /// Maximum number of requests in flight.

@@ -53,10 +53,17 @@ pub struct RequestBody {
     pub pin: Option<String>,
     /// Taints that the worker of the request must have.
     pub requires: Vec<String>,
-    /// Expected cost of the request, in tokens. A tenant sees `cost_uncached_tokens` here.
-    pub cost_tokens: u64,
-    /// Expected cost as if no part of the prompt were cached, in tokens. Null if the request has ended since the
-    /// snapshot.
+    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    #[serde(default)]
+    pub unit: String,
+    /// Expected cost of the request, in the unit of the pool. A tenant sees `cost_uncached` here.
+    #[serde(default)]
+    pub cost: u64,
+    /// Expected cost as if no part of the prompt were cached. Null if the request has ended since the snapshot.
+    pub cost_uncached: Option<u64>,
+    /// The same as `cost`; null if the pool does not count tokens.
+    pub cost_tokens: Option<u64>,
+    /// The same as `cost_uncached`; null if the pool does not count tokens.
     pub cost_uncached_tokens: Option<u64>,
     /// Time at which the request was submitted to its pool, RFC 3339 in UTC.
     #[schema(format = DateTime)]
@@ -133,7 +140,10 @@ pub struct AheadBody {
     pub path: Vec<String>,
     /// Number of these requests.
     pub requests: u64,
-    /// Sum of the costs of these requests, in tokens. Null for a tenant if the tenants of the pool share cached prompts.
+    /// Sum of the costs of these requests, in the unit of the pool. Null for a tenant if the tenants of the pool share
+    /// cached prompts.
+    pub cost: Option<u64>,
+    /// The same as `cost`; null if the pool does not count tokens.
     pub tokens: Option<u64>,
 }
 

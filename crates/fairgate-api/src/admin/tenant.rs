@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::declared::DeclaredInBody;
 use super::limits::{GroupLimits, LimitsBody};
 
 /// A tenant, which gets a share of each pool.
@@ -24,6 +25,8 @@ pub struct TenantBody {
     /// Time of creation, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     pub created_at: String,
+    /// Place in the configuration file that declares the tenant; null if no file does.
+    pub declared: Option<DeclaredInBody>,
 }
 
 /// A page of tenants, sorted by name.
@@ -49,6 +52,8 @@ pub struct GroupBody {
     /// Time of creation, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     pub created_at: String,
+    /// Place in the configuration file that declares the group; null if no file does.
+    pub declared: Option<DeclaredInBody>,
 }
 
 /// A page of groups, sorted by name.

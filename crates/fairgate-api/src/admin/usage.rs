@@ -71,10 +71,10 @@ pub struct UsageRowBody {
     /// Mean time in the queue, in microseconds.
     pub waited_mean_us: u64,
     /// Time in the queue that half of the requests did not exceed, in microseconds, exact, by nearest rank; null if
-    /// there is no request.
+    /// there is no request, or if the query does not ask for `quantiles`.
     pub waited_p50_us: Option<u64>,
     /// Time in the queue that 95 % of the requests did not exceed, in microseconds, exact, by nearest rank; null if there
-    /// is no request.
+    /// is no request, or if the query does not ask for `quantiles`.
     pub waited_p95_us: Option<u64>,
     /// Longest time in the queue, in microseconds.
     pub waited_max_us: u64,

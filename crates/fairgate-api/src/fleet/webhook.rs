@@ -12,7 +12,7 @@ pub enum WebhookEventKind {
     Question,
     /// A task is blocked until a person restarts or skips it.
     Blocked,
-    /// The budget of a project, or of all projects together, is used up to 80 % or 100 %.
+    /// A budget of a project, of all projects together, of a tenant or of a group is used up to 80 % or 100 %.
     Budget,
     /// The lease of an agent ran out while it held a task.
     AgentLost,

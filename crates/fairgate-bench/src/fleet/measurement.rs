@@ -32,7 +32,7 @@ impl FromStr for MeasurementCase {
     }
 }
 
-/// What one process measured.
+/// Results that one process measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FleetMeasurement {
     pub(super) claims_per_s: f64,

@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use fairgate_testkit::postgres_server::connect;
 use tokio::task::JoinSet;
-use tokio_postgres::{Client, NoTls};
 
 /// Number of connections that commit at the same time.
 const CONNECTIONS: i32 = 8;
@@ -42,11 +42,4 @@ pub(super) async fn commits_per_second(server: &str, time: Duration) -> Result<f
         commits += f64::from(done??);
     }
     Ok(commits / start.elapsed().as_secs_f64())
-}
-
-async fn connect(server: &str) -> Result<Client> {
-    let (client, connection) =
-        tokio_postgres::connect(server, NoTls).await.context("PostgreSQL answers")?;
-    tokio::spawn(connection);
-    Ok(client)
 }

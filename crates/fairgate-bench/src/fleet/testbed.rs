@@ -7,6 +7,7 @@ use fairgate_api::RightsPatchBody;
 use fairgate_api::fleet::{NewProject, NewTask, NewTasks};
 use fairgate_fleet::{Fleet, FleetOptions, SystemClock};
 use fairgate_store::{DirectoryChange, DirectoryLimits, Store, StoreOptions, UnixMicros};
+use fairgate_testkit::postgres_server;
 use tempfile::TempDir;
 
 /// Kind of database to measure.
@@ -155,8 +156,7 @@ fn prompt(number: usize) -> String {
 /// Creates an empty database on a running PostgreSQL server, and returns its URL.
 async fn fresh_database(server: &str) -> Result<String> {
     let name = format!("fleet_{:x}", getrandom::u64()?);
-    let (client, connection) = tokio_postgres::connect(server, tokio_postgres::NoTls).await?;
-    tokio::spawn(connection);
+    let client = postgres_server::connect(server).await?;
     client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
     let (address, _) = server.rsplit_once('/').context("the URL names a database")?;
     Ok(format!("{address}/{name}"))

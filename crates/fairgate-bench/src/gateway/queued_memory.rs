@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use fairgate_testkit::programs::RunningProgram;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::http::{self, BenchRequest};
-use crate::processes::RunningProgram;
 
 /// Number of streamed requests, which are in flight while the others are queued.
 pub(crate) const STREAMS: usize = 1_000;

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use fairgate_testkit::programs::{GatewayProgram, RunningProgram, admin, free_addr, start};
 use serde_json::{Value, json};
 
 use super::{GatewayBenchOptions, queued_memory};
 use crate::http::{BenchRequest, CHAT_PATH};
-use crate::processes::{RunningProgram, admin, free_addr, start};
 
 /// Kind of target: the program between the load generator and the upstream, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +72,11 @@ impl GatewayTestbed {
         let direct = Rc::new(start("upstream", &mut sim, &folder, upstream)?);
         let mut targets = vec![target(BenchTargetKind::Direct, direct, upstream, &[])];
         targets.push(nginx(&folder, upstream)?);
-        let (gateway, addr, key) = fairgate(options, &folder, "fairgate", upstream, 256, None)?;
+        let GatewayProgram { program, addr, key, .. } =
+            fairgate(options, &folder, "fairgate", upstream, 256, "60s")?;
         let key = format!("Bearer {key}");
-        targets.push(target(BenchTargetKind::Fairgate, gateway, addr, &[("authorization", &key)]));
+        let headers = [("authorization", &*key)];
+        targets.push(target(BenchTargetKind::Fairgate, Rc::new(program), addr, &headers));
         if let Some(litellm) = &options.litellm {
             targets.push(lite_llm(litellm, &folder, upstream)?);
         }
@@ -104,8 +106,8 @@ impl GatewayTestbed {
         sim.args(["--output-tokens", "200"]);
         let _sim = start("model", &mut sim, &self.folder, upstream)?;
         let slots = queued_memory::STREAMS as u64;
-        let (gateway, addr, key) =
-            fairgate(options, &self.folder, "hold", upstream, slots, Some("10m"))?;
+        let GatewayProgram { program: gateway, addr, data, key } =
+            fairgate(options, &self.folder, "hold", upstream, slots, "10m")?;
         let key = format!("Bearer {key}");
         let held_request = |max_tokens: u64, stream: bool, bytes: usize| {
             let content = "word ".repeat(bytes / 5);
@@ -117,9 +119,8 @@ impl GatewayTestbed {
         };
         let (stream, waiting) =
             (held_request(150, true, 100), held_request(1, false, queued_memory::BODY_BYTES - 120));
-        let folder = self.folder.join("hold-data");
         let queued = async || {
-            let live = admin(&options.fairgate, addr, &folder, &["live"])?;
+            let live = admin(&options.fairgate, addr, &data, &["live"])?;
             let number = |name: &str| live.get(name).and_then(Value::as_u64);
             let (flying, waiting) = (number("global_in_flight"), number("global_queued"));
             let numbers = flying.zip(waiting).with_context(|| format!("live says {live}"))?;
@@ -195,29 +196,14 @@ fn fairgate(
     name: &str,
     upstream: SocketAddr,
     slots: u64,
-    queue_timeout: Option<&str>,
-) -> Result<(Rc<RunningProgram>, SocketAddr, String)> {
-    let addr = free_addr()?;
-    let data = folder.join(format!("{name}-data"));
-    let conf = folder.join(format!("{name}.yaml"));
-    let timeout = queue_timeout.unwrap_or("60s");
-    fs::write(
-        &conf,
-        format!(
-            "listen: {addr}\ndata_dir: {}\nupstreams:\n  - name: upstream\n    url: http://{upstream}\n\
-             \x20   slots: {slots}\npools:\n  - name: bench\n    models: [{{name: bench}}]\n\
-             \x20   workers: [upstream]\n    max_queue: 20000\n    queue_timeout: {timeout}\n",
-            data.display()
-        ),
-    )?;
-    let mut command = Command::new(&options.fairgate);
-    command.args(["serve", "--config"]).arg(&conf);
-    let program = Rc::new(start(name, &mut command, folder, addr)?);
-    admin(&options.fairgate, addr, &data, &["group", "add", "bench"])?;
-    admin(&options.fairgate, addr, &data, &["tenant", "add", "bench", "--group", "bench"])?;
-    let key = admin(&options.fairgate, addr, &data, &["key", "create", "bench"])?;
-    let secret = key.get("secret").and_then(Value::as_str).map(str::to_owned);
-    Ok((program, addr, secret.with_context(|| format!("no secret in {key}"))?))
+    queue_timeout: &str,
+) -> Result<GatewayProgram> {
+    let config = format!(
+        "upstreams:\n  - {{ name: upstream, url: \"http://{upstream}\", slots: {slots} }}\n\
+         pools:\n  - name: bench\n    models: [{{name: bench}}]\n    workers: [upstream]\n\
+         \x20   max_queue: 20000\n    queue_timeout: {queue_timeout}\n"
+    );
+    GatewayProgram::start(&options.fairgate, folder, name, &config, &[])
 }
 
 fn lite_llm(program: &Path, folder: &Path, upstream: SocketAddr) -> Result<BenchTarget> {

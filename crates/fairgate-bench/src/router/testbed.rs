@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fairgate_sim::{CACHE_BLOCK_TOKENS, OutputLength, Sim, SimOptions};
+use fairgate_testkit::programs::{
+    GatewayProgram, RunningProgram, admin, answers, free_addr, start,
+};
 use serde_json::Value;
 
 use super::RouterBenchOptions;
 use super::classes::CLASSES;
 use super::workload::{ANSWER_TOKENS, RouterWorkload};
-use crate::processes::{RunningProgram, admin, answers, free_addr, start};
 
 /// Number, cache size and speed of the workers in a run.
 pub(crate) struct WorkerSetup {
@@ -94,7 +96,7 @@ impl RouterTestbed {
         let started = (0..workers).map(|_| worker(&size));
         let sims = started.collect::<Result<Vec<Sim>>>()?;
         let urls: Vec<SocketAddr> = sims.iter().map(Sim::addr).collect();
-        let addr = free_addr()?;
+        let mut addr = free_addr()?;
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let program = match router {
             RouterKind::RoundRobin => nginx(&folder, addr, &urls)?,
@@ -107,10 +109,10 @@ impl RouterTestbed {
             )?,
             RouterKind::Vllm => peer(options.vllm_router.as_deref(), &[], &folder, addr, &urls)?,
             RouterKind::Fairgate => {
-                let (program, key) =
-                    fairgate(&options.fairgate, &folder, addr, &urls, cache_tokens, policy)?;
-                headers.push(("authorization".to_owned(), format!("Bearer {key}")));
-                program
+                let gateway = fairgate(&options.fairgate, &folder, &urls, cache_tokens, policy)?;
+                headers.push(("authorization".to_owned(), format!("Bearer {}", gateway.key)));
+                addr = gateway.addr;
+                gateway.program
             }
         };
         wait_ready(addr).await?;
@@ -120,7 +122,7 @@ impl RouterTestbed {
 
     /// Runs an admin command on the gateway; fails if the router is not Fairgate.
     pub(crate) fn admin(&self, args: &[&str]) -> Result<Value> {
-        admin(&self.fairgate, self.addr, &self.folder.join("data"), args)
+        admin(&self.fairgate, self.addr, &self.folder.join("fairgate-data"), args)
     }
 
     /// Ends all programs of the run and removes their files.
@@ -214,34 +216,20 @@ fn peer(
 fn fairgate(
     binary: &Path,
     folder: &Path,
-    addr: SocketAddr,
     workers: &[SocketAddr],
     cache_tokens: u64,
     policy: &str,
-) -> Result<(RunningProgram, String)> {
-    let data = folder.join("data");
-    let conf = folder.join("fairgate.yaml");
+) -> Result<GatewayProgram> {
     let upstream = |(number, worker): (usize, &SocketAddr)| {
         format!("  - name: w{number:02}\n    url: http://{worker}\n    slots: {SLOTS}\n")
     };
     let upstreams: String = workers.iter().enumerate().map(upstream).collect();
     let names: Vec<String> = (0..workers.len()).map(|number| format!("w{number:02}")).collect();
-    fs::write(
-        &conf,
-        format!(
-            "listen: {addr}\ndata_dir: {}\nupstreams:\n{upstreams}pools:\n  - name: bench\n    models: [{{name: bench}}]\n\
-             \x20   workers: [{}]\n    max_queue: 20000\n    queue_timeout: 120s\n    prefix_index: {{cache_tokens: {cache_tokens}}}\n{policy}",
-            data.display(),
-            names.join(", "),
-        ),
-    )?;
-    let mut command = Command::new(binary);
-    command.args(["serve", "--config"]).arg(&conf);
-    let program = start("fairgate", &mut command, folder, addr)?;
-    admin(binary, addr, &data, &["group", "add", "bench"])?;
-    admin(binary, addr, &data, &["tenant", "add", "bench", "--group", "bench"])?;
+    let config = format!(
+        "upstreams:\n{upstreams}pools:\n  - name: bench\n    models: [{{name: bench}}]\n    workers: [{}]\n\
+         \x20   max_queue: 20000\n    queue_timeout: 120s\n    prefix_index: {{cache_tokens: {cache_tokens}}}\n{policy}",
+        names.join(", "),
+    );
     let classes = CLASSES.map(|(name, _)| name).join(",");
-    let key = admin(binary, addr, &data, &["key", "create", "bench", "--classes", &classes])?;
-    let secret = key.get("secret").and_then(Value::as_str).map(str::to_owned);
-    Ok((program, secret.with_context(|| format!("no secret in {key}"))?))
+    GatewayProgram::start(binary, folder, "fairgate", &config, &["--classes", &classes])
 }

@@ -4,6 +4,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use fairgate_api::leases::{
+    DialectErrorBody, LEASES, LeaseBody, LeaseSettlementBody, LeaseState, LeaseSubmissionBody,
+};
 use fairgate_testkit::workload::SeededRng;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -30,20 +33,28 @@ pub(super) async fn one(
     let hold_ms = if is_honest { rng.range(HONEST_HOLD_MS) } else { 1000 };
     // An honest client uses 10 tokens in a millisecond.
     let cost = if is_honest { hold_ms * 10 } else { 1 };
-    let open = json!({"pool": LEASE_POOL, "cost": cost, "wait_ms": WAIT_MS}).to_string();
-    let Some(opened) = call(&BenchRequest { body: open, ..request.clone() }).await else {
+    let open = LeaseSubmissionBody {
+        pool: Some(LEASE_POOL.into()),
+        cost: Some(cost),
+        wait_ms: WAIT_MS,
+        ..LeaseSubmissionBody::default()
+    };
+    let Some(opened) =
+        call(&BenchRequest { body: json!(open).to_string(), ..request.clone() }).await
+    else {
         return SoakRequestResult::CutBeforeId;
     };
-    let Some(id) = opened.body["id"].as_str().map(str::to_owned) else {
+    let Ok(LeaseBody { id, state, .. }) = serde_json::from_slice(&opened.body) else {
         return opened.refusal(tenant);
     };
-    if opened.body["state"] != "granted" {
+    if state != LeaseState::Granted {
         return SoakRequestResult::CutAfterId(id);
     }
     sleep(Duration::from_millis(hold_ms)).await;
-    let (end, report) = if is_honest { ("settle", json!({"tokens": cost})) } else { lie(rng) };
-    let path = format!("/v1/leases/{id}/{end}").into();
-    match call(&BenchRequest { path, body: report.to_string(), ..request }).await {
+    let used = LeaseSettlementBody { tokens: Some(cost), ..LeaseSettlementBody::default() };
+    let (end, body) = if is_honest { ("settle", json!(used)) } else { lie(rng) };
+    let path = format!("{LEASES}/{id}/{end}").into();
+    match call(&BenchRequest { path, body: body.to_string(), ..request }).await {
         Some(LeaseCallAnswer { status: 200, .. }) if is_honest => {
             SoakRequestResult::LeaseSettled(id, tenant, Instant::now())
         }
@@ -70,14 +81,15 @@ fn lie(rng: &mut SeededRng) -> (&'static str, Value) {
 struct LeaseCallAnswer {
     status: u16,
     request_id: Option<String>,
-    body: Value,
+    body: Vec<u8>,
 }
 
 impl LeaseCallAnswer {
     fn refusal(self, tenant: usize) -> SoakRequestResult {
         let Self { status, request_id, body } = self;
         let Some(id) = request_id else { return SoakRequestResult::WithoutId };
-        let code = body["error"]["code"].as_str().map(str::to_owned);
+        let refusal: Option<DialectErrorBody> = serde_json::from_slice(&body).ok();
+        let code = refusal.map(|refusal| refusal.error.code);
         SoakRequestResult::End(id, EndedAnswer { tenant, status, code, at: Instant::now() })
     }
 }
@@ -89,6 +101,6 @@ async fn call(request: &BenchRequest) -> Option<LeaseCallAnswer> {
     Some(LeaseCallAnswer {
         status: answer.status()?,
         request_id: answer.header("x-fairgate-request-id").map(str::to_owned),
-        body: serde_json::from_slice(answer.body()).unwrap_or_default(),
+        body: answer.body().to_vec(),
     })
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::Result;
+use fairgate_testkit::programs::{RunningProgram, addr_below_ephemeral_ports, start};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -24,7 +25,6 @@ use super::clients::{ANSWER_TIMEOUT, classify_result, headers};
 use super::tenants::{ClientHabit, TENANTS, with_image};
 use super::testbed::GatewayRestarts;
 use crate::http::{self, BenchRequest, BenchResponse, CHAT_PATH};
-use crate::processes::{RunningProgram, addr_below_ephemeral_ports, start};
 
 const SLOTS: usize = 4;
 /// Number of parallel streams per server during a burst, eight times the server's slots.

@@ -11,16 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use fairgate_testkit::postgres_server::PostgresServer;
+use fairgate_testkit::programs::{self, RunningProgram, addr_below_ephemeral_ports, start};
 use serde_json::Value;
 
 use super::SoakOptions;
 use super::disasters::SoakDisaster;
 use super::disk::SoakDisk;
 use super::outages::{OutagePart, SoakOutages};
-use super::postgres::SoakPostgres;
 use super::real_servers::RealServer;
 use super::tenants::{ClientHabit, FILE_BUDGET_TOKENS, HOSTED_MODELS, LEASE_POOL, MODEL};
-use crate::processes::{self, RunningProgram, addr_below_ephemeral_ports, start};
 
 pub(super) const WORKERS: usize = 3;
 const SLOTS: usize = 8;
@@ -59,7 +59,7 @@ pub(super) struct SoakTestbed<'a> {
     /// Simulated provider of `--attackers`.
     _hosted: Option<RunningProgram>,
     pub(super) real_servers: Vec<RealServer>,
-    pub(super) database: SoakPostgres,
+    pub(super) database: PostgresServer,
     disk: SoakDisk,
     gateway: RunningProgram,
     /// Number of gateway processes that were started before the current one.
@@ -104,7 +104,7 @@ impl<'a> SoakTestbed<'a> {
         let temporary = TemporaryFolder::new()?;
         let folder = temporary.folder.clone();
         let disk = SoakDisk::new(&folder.join("disk"))?;
-        let database = SoakPostgres::start()?;
+        let database = PostgresServer::start()?;
         let addrs: Vec<SocketAddr> =
             (0..WORKERS).map(|_| addr_below_ephemeral_ports()).collect::<Result<_>>()?;
         let workers = addrs.iter().enumerate();
@@ -243,7 +243,7 @@ impl<'a> SoakTestbed<'a> {
             return self.start_gateway();
         }
         if self.up_since.is_none() {
-            if processes::answers(self.addr, "/healthz") {
+            if programs::answers(self.addr, "/healthz") {
                 self.up_since = Some(Instant::now());
                 self.outages.end(OutagePart::Gateway);
                 if self.starts > 0 {
@@ -349,12 +349,12 @@ impl<'a> SoakTestbed<'a> {
     }
 
     fn log(&self) -> String {
-        processes::tail(&self.disk.folder().join(log_name(self.starts)))
+        programs::tail(&self.disk.folder().join(log_name(self.starts)))
     }
 
     fn admin(&self, args: &[&str]) -> Result<Value> {
         let data = self.disk.folder().join("data");
-        processes::admin(&self.options.fairgate, self.addr, &data, args)
+        programs::admin(&self.options.fairgate, self.addr, &data, args)
     }
 }
 

@@ -28,7 +28,11 @@ pub(super) fn hosted_budget(field: ConfigField<'_>, has_prices: bool) -> Option<
     })
 }
 
-fn money(section: &ConfigSection<'_>, name: &str, has_prices: bool) -> Option<Option<MicroUnits>> {
+pub(super) fn money(
+    section: &ConfigSection<'_>,
+    name: &str,
+    has_prices: bool,
+) -> Option<Option<MicroUnits>> {
     section.optional(name, |field| {
         if !has_prices {
             return field.wrong(

@@ -75,6 +75,7 @@ pub(crate) fn profiles<T>(
     // A policy file holds no secrets, so it needs no environment variables.
     let environment = BTreeMap::new();
     let context = ConfigReadContext {
+        file,
         folder,
         environment: &environment,
         flaws: RefCell::new(flaws),

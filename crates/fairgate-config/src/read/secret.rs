@@ -4,10 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use crate::config::{Secret, UpstreamCredential};
+use crate::declared::DeclaredKeyHash;
 use crate::field::ConfigField;
 
 /// The fewest characters of an admin token, and of a webhook's secret.
 const TOKEN_CHARS_MIN: usize = 16;
+
+/// Beginning and length of the secrets of keys that Fairgate makes, and the characters of them that may be shown.
+const MADE_SECRET: (&str, usize, usize) = ("fg-", 46, 7);
 
 /// The largest secret, in bytes.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
@@ -35,6 +39,59 @@ pub(super) fn webhook_secret(field: ConfigField<'_>) -> Option<Secret> {
             "is too easy to guess: the secret of a webhook has at least {TOKEN_CHARS_MIN} characters"
         )),
     }
+}
+
+/// The secret of a declared key, as far as it is kept.
+pub(super) struct DeclaredSecret {
+    pub(super) hash: DeclaredKeyHash,
+    /// First characters of a secret that Fairgate made; else empty.
+    pub(super) hint: String,
+    /// Place that the secret or its hash is from.
+    pub(super) source: String,
+}
+
+/// Reads the secret of a declared key: `{hash: …}`, `{env: NAME}` or `{file: PATH}`.
+pub(super) fn declared_secret(field: ConfigField<'_>) -> Option<DeclaredSecret> {
+    if field.scalar().is_some() {
+        return field.wrong(
+            "must not be written here, where others can read it: write {hash: …} as `fairgate key hash` prints it, or put \
+             the key into an environment variable or a file and write {env: NAME} or {file: PATH}",
+        );
+    }
+    let names = field.entries().unwrap_or_default();
+    if names.iter().any(|(entry, _)| entry.name == "hash") {
+        let section = field.section(&["hash", "env", "file"])?;
+        if section.has("env") || section.has("file") {
+            return section.field.wrong("hash, env and file exclude each other");
+        }
+        let hash = section.optional("hash", key_hash)??;
+        let source = "its hash in the file".to_owned();
+        return Some(DeclaredSecret { hash, hint: String::new(), source });
+    }
+    let secret = in_header(field.clone())?;
+    let text = secret.expose();
+    if text.len() < TOKEN_CHARS_MIN {
+        return field.wrong(format!(
+            "is too easy to guess: a key has at least {TOKEN_CHARS_MIN} characters"
+        ));
+    }
+    let (beginning, length, shown) = MADE_SECRET;
+    let is_made = text.starts_with(beginning) && text.len() == length;
+    Some(DeclaredSecret {
+        hash: DeclaredKeyHash::of(text.as_bytes()),
+        hint: if is_made { text.chars().take(shown).collect() } else { String::new() },
+        source: secret.source().unwrap_or_default().to_owned(),
+    })
+}
+
+/// Reads the hash of a key. The message does not repeat the text, which may be the key itself.
+fn key_hash(field: ConfigField<'_>) -> Option<DeclaredKeyHash> {
+    let found = field.scalar().and_then(DeclaredKeyHash::parse);
+    found.or_else(|| {
+        field.wrong(
+            "must be the hash of a key: 64 hexadecimal digits, as `fairgate key hash` prints them",
+        )
+    })
 }
 
 /// Reads a secret that is valid in an HTTP header.

@@ -48,9 +48,7 @@ pub fn effective_settings(config: &Config) -> Vec<EffectiveSetting> {
         value: match setting.value {
             SettingValue::None => EffectiveValue::None,
             SettingValue::Shown(text) => EffectiveValue::Shown(text),
-            SettingValue::Hidden(secret) => {
-                EffectiveValue::Secret(secret.source().map(str::to_owned))
-            }
+            SettingValue::Hidden { source, .. } => EffectiveValue::Secret(source),
         },
         needs_restart: setting.fixed,
     });

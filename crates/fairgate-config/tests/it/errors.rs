@@ -28,7 +28,7 @@ drain_grace: 2h
             r#"fairgate.yaml:3:17: pools[0].models[1]: the model "a" is listed twice"#,
             r#"fairgate.yaml:4:15: pools[0].workers[0]: no upstream is called "vlm-a"; did you mean "vllm-a"?"#,
             "fairgate.yaml:5:16: pools[0].max_queue: must be an integer from 1 to 1000000, not 0",
-            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices"#,
+            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices, groups, tenants, keys"#,
             "fairgate.yaml:9:10: upstreams[0].url: must start with http:// or https:// (such as http://10.0.0.5:8000 or https://api.openai.com)",
             "fairgate.yaml:10:14: drain_grace: must be a duration from 0ms to 1h, not 2h",
         ]
@@ -185,6 +185,39 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "models:",
         "cost: ▸{input: 0, output: 0}, models:",
         "pools[0].cost: input and output cannot both be 0: requests would cost nothing, and nothing be shared",
+    ),
+    (
+        "models:",
+        "cost: {unit: ▸time}, models:",
+        "pools[0].cost.unit: must be one of tokens, worker_time, not time",
+    ),
+    (
+        "models:",
+        "cost: {unit: worker_time, output: ▸13}, models:",
+        "pools[0].cost.output: is a weight of tokens, and this pool counts worker time: remove it, or state unit: tokens",
+    ),
+    (
+        "models:",
+        "cost: {prices: ▸{request: 1, input: 1, input_input: 1, cached: 1, output: 1, context_output: 1}}, models:",
+        "pools[0].cost.prices: are prices of a worker's time, and this pool counts tokens: state unit: worker_time, or remove \
+         them",
+    ),
+    (
+        "models:",
+        "cost: {unit: worker_time, ▸prices: {request: 1, input: 1, input_input: 1, cached: 1, output: 1}}, models:",
+        "pools[0].cost.prices.context_output: is missing: a price in picoseconds; fairgate calibrate prints all six",
+    ),
+    (
+        "models:",
+        "cost: {unit: worker_time, prices: ▸{request: 0, input: 0, input_input: 1, cached: 1, output: 0, context_output: 1}}, \
+         models:",
+        "pools[0].cost.prices: request, input and output cannot all be 0: requests would cost nothing, and nothing be shared",
+    ),
+    (
+        "models:",
+        "observe: false, cost: {▸unit: worker_time}, models:",
+        "pools[0].cost.unit: needs prices with observe: false, because a gateway that does not see all that a worker does \
+         cannot learn them: state prices, or unit: tokens",
     ),
     (
         "models:",
@@ -514,6 +547,32 @@ pools:
 }
 
 #[test]
+fn worker_time_needs_a_worker_whose_time_can_be_priced() {
+    let both = |more: &str| {
+        let first = LEAST.replace("slots: 16", &format!("slots: 16, {more}"));
+        first.replace("slots: 8", &format!("slots: 8, {more}"))
+    };
+    let hosted = both("tier: 1");
+    let counts_time = |text: &str| text.replace("models:", "cost: {unit: worker_time}, models:");
+    let lines = errors(&counts_time(&hosted));
+    let told = "pools[0].cost.unit: needs a worker of your own: all workers of this pool are hosted, and a provider's workers \
+                have no time that could be shared. State unit: tokens";
+    assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
+    let with_account = both("requests_per_minute: 60");
+    let lines = errors(&counts_time(&with_account));
+    assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
+    let leased = "pools: [{name: p, capacity: 3, leases: {}, cost: {unit: worker_time}}]";
+    let told = "fairgate.yaml:1:51: pools[0].cost.unit: needs prices in a pool of leases, whose answers the gateway does not \
+                see: state prices, or unit: tokens";
+    assert_eq!(errors(leased), [told]);
+    let folder = Folder::new();
+    let prices = "{request: 1, input: 1, input_input: 1, cached: 1, output: 1, context_output: 1}";
+    let stated = leased.replace("worker_time", &format!("worker_time, prices: {prices}"));
+    assert!(folder.parse(&stated).expect("right").pools[0].cost.prices.is_some());
+    assert!(folder.parse(&counts_time(LEAST)).expect("right").pools[0].cost.prices.is_none());
+}
+
+#[test]
 fn one_mistake_is_one_error() {
     // An upstream that is wrong is still known by its name, and its slots do not make the capacity missing.
     let text = LEAST.replace("http://10.0.0.11:8000, slots: 16", "10.0.0.11:8000, slots: many");
@@ -530,7 +589,7 @@ fn a_file_that_is_no_configuration() {
         ("", "1:1: is empty: a configuration has at least upstreams and pools"),
         (
             "hello\n",
-            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices",
+            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, metrics, fleet, upstreams, pools, prices, groups, tenants, keys",
         ),
         ("{}\n", "1:1: upstreams: is missing: at least one backend"),
         ("a: [\n", "1:4: is not YAML: unclosed bracket '['"),

@@ -110,6 +110,16 @@ fn it_is_read_as_it_ships() {
 const PRICES: &str =
     "prices: {currency: USD, models: [{model: default, input: 2.50, output: 10}]}\n";
 
+/// What a file must declare besides: the groups of its tenants, and the tenants of its keys.
+fn declared_before(text: &str) -> String {
+    let groups = "\ngroups: [{name: people}]\n";
+    match (text.contains("\ntenants:\n"), text.contains("\nkeys:\n")) {
+        (true, _) => groups.to_owned(),
+        (_, true) => format!("{groups}tenants: [{{name: chat, group: people}}]\n"),
+        _ => String::new(),
+    }
+}
+
 #[test]
 fn each_commented_option_can_be_uncommented() {
     let folder = Folder::new();
@@ -118,8 +128,11 @@ fn each_commented_option_can_be_uncommented() {
         let instead = text.contains("    credential: {file");
         let text = if instead { text.replace("    credential: {env", "    #{env") } else { text };
         // Money is counted by prices.
-        let counts_money = text.contains("\n        hosted_budget:");
+        let counts_money =
+            text.contains("\n        hosted_budget:") || text.contains("\n      money_per_day:");
         let text = if counts_money { format!("{text}\n{PRICES}") } else { text };
+        let before = declared_before(&text);
+        let text = text + &before;
         if let Err(errors) = folder.parse(&text) {
             panic!("{errors}\n{text}");
         }
@@ -185,9 +198,14 @@ fn what_is_commented_out_is_the_default_or_off() {
         "policy_file: router-policy.yaml",
         "partition: true",
         "brownout:",
+        // The time of the workers instead of tokens.
+        "cost:",
         "requests_per_minute: 300",
         "tokens_per_minute: 100000",
         "prices:",
+        "groups:",
+        "tenants:",
+        "keys:",
     ];
     assert_eq!(changing, off);
 }

@@ -1,6 +1,7 @@
 //! What the crate promises, seen from outside.
 
 mod classes;
+mod declared;
 mod document;
 mod errors;
 mod example;

@@ -150,6 +150,17 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].down_wait", "7s"),
     ("pools[].overloaded_status", "503"),
     ("pools[].cost", r#"{"input": 0.5}"#),
+    ("pools[].cost.unit", "worker_time"),
+    (
+        "pools[].cost.prices",
+        r#"{"request": 1, "input": 2, "input_input": 3, "cached": 4, "output": 5, "context_output": 6}"#,
+    ),
+    ("pools[].cost.prices.request", "7"),
+    ("pools[].cost.prices.input", "7"),
+    ("pools[].cost.prices.input_input", "7"),
+    ("pools[].cost.prices.cached", "7"),
+    ("pools[].cost.prices.output", "7"),
+    ("pools[].cost.prices.context_output", "7"),
     ("pools[].cost.input", "0.5"),
     ("pools[].cost.cached_input", "0.5"),
     ("pools[].cost.output", "0.5"),
@@ -185,6 +196,74 @@ const OPTIONS: &[(&str, &str)] = &[
     ("prices.models[].output", "7"),
     ("prices.models[].request", "0.001"),
     ("prices.models[].from", "2026-11-01"),
+    ("groups", r#"[{"name": "people"}]"#),
+    ("groups[].name", "other"),
+    ("groups[].weight", "7"),
+    ("groups[].limits", r#"{"tokens_per_day": 7}"#),
+    ("groups[].limits.tokens_per_day", "7"),
+    ("groups[].limits.tokens_per_month", "7"),
+    ("groups[].limits.money_per_day", "7"),
+    ("groups[].limits.money_per_month", "7"),
+    ("groups[].limits.hosted_tokens_per_day", "7"),
+    ("groups[].limits.hosted_tokens_per_month", "7"),
+    ("groups[].limits.hosted_money_per_day", "7"),
+    ("groups[].limits.hosted_money_per_month", "7"),
+    ("tenants", r#"[{"name": "chat", "group": "people"}]"#),
+    ("tenants[].name", "other"),
+    ("tenants[].group", "others"),
+    ("tenants[].weight", "7"),
+    ("tenants[].disabled", "true"),
+    ("tenants[].limits", r#"{"in_flight": 7}"#),
+    ("tenants[].limits.in_flight", "7"),
+    ("tenants[].limits.queued_requests", "7"),
+    ("tenants[].limits.queued_bytes", "7"),
+    ("tenants[].limits.requests_per_minute", "7"),
+    ("tenants[].limits.tokens_per_minute", "7"),
+    ("tenants[].limits.tokens_per_day", "7"),
+    ("tenants[].limits.tokens_per_month", "7"),
+    ("tenants[].limits.money_per_day", "7"),
+    ("tenants[].limits.money_per_month", "7"),
+    ("tenants[].limits.hosted_tokens_per_day", "7"),
+    ("tenants[].limits.hosted_tokens_per_month", "7"),
+    ("tenants[].limits.hosted_money_per_day", "7"),
+    ("tenants[].limits.hosted_money_per_month", "7"),
+    ("tenants[].limits.hosted", "never"),
+    ("tenants[].requires", r#"["docker", "machine:m1"]"#),
+    ("keys", r#"[{"name": "prod", "tenant": "chat", "secret": {"env": "OPENAI_API_KEY"}}]"#),
+    ("keys[].name", "other"),
+    ("keys[].tenant", "batch"),
+    (
+        "keys[].secret",
+        r#"{"hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0bbf8ea1b7dbb0a0c0ffee"}"#,
+    ),
+    ("keys[].weight", "7"),
+    ("keys[].models", r#"["gpt-*", "llama"]"#),
+    ("keys[].classes", r#"["chat"]"#),
+    ("keys[].priority_max", "7"),
+    ("keys[].weight_max", "2.5"),
+    ("keys[].workers", r#"["vllm"]"#),
+    ("keys[].may_pin", "true"),
+    ("keys[].may_lease", "true"),
+    ("keys[].may_use_foreign_ids", "true"),
+    ("keys[].taints", r#"["zone-a"]"#),
+    ("keys[].deadline", "5s"),
+    ("keys[].deadline_min", "1s"),
+    ("keys[].expires_at", "2099-01-01T00:00:00Z"),
+    ("keys[].limits", r#"{"in_flight": 7}"#),
+    ("keys[].limits.in_flight", "7"),
+    ("keys[].limits.queued_requests", "7"),
+    ("keys[].limits.queued_bytes", "7"),
+    ("keys[].limits.requests_per_minute", "7"),
+    ("keys[].limits.tokens_per_minute", "7"),
+    ("keys[].limits.tokens_per_day", "7"),
+    ("keys[].limits.tokens_per_month", "7"),
+    ("keys[].limits.money_per_day", "7"),
+    ("keys[].limits.money_per_month", "7"),
+    ("keys[].limits.hosted_tokens_per_day", "7"),
+    ("keys[].limits.hosted_tokens_per_month", "7"),
+    ("keys[].limits.hosted_money_per_day", "7"),
+    ("keys[].limits.hosted_money_per_month", "7"),
+    ("keys[].limits.hosted", "never"),
 ];
 
 /// A configuration in which the option can be set: the least, with the sections around the option.
@@ -216,6 +295,15 @@ fn base(option: &str) -> Value {
     if option == "pools[].cost.weights_by_model" {
         base["pools"][0]["policy"] = json!({"load": {"by": "tenant"}});
     }
+    if option.starts_with("pools[].cost.prices") {
+        base["pools"][0]["cost"] = json!({"unit": "worker_time"});
+    }
+    if option.starts_with("pools[].cost.prices.") {
+        let prices = json!({
+            "request": 1, "input": 2, "input_input": 3, "cached": 4, "output": 5, "context_output": 6,
+        });
+        base["pools"][0]["cost"]["prices"] = prices;
+    }
     if option == "pools[].policy_file" {
         // The file's classes need these two.
         base["upstreams"][0]["batch_tokens"] = json!(8192);
@@ -226,10 +314,24 @@ fn base(option: &str) -> Value {
         let webhook = json!({"name": "ops", "url": "https://hooks.internal", "secret": secret});
         base["fleet"] = json!({"webhooks": [webhook]});
     }
+    // What is declared refers to what is declared before it.
+    if ["groups[]", "tenants", "keys"].iter().any(|section| option.starts_with(section)) {
+        base["groups"] = json!([{"name": "people"}]);
+    }
+    if option.starts_with("tenants[]") || option.starts_with("keys") {
+        base["groups"] = json!([{"name": "people"}, {"name": "others"}]);
+        base["tenants"] = json!([{"name": "chat", "group": "people"}]);
+    }
+    if option.starts_with("keys[]") {
+        base["tenants"] =
+            json!([{"name": "chat", "group": "people"}, {"name": "batch", "group": "people"}]);
+        let secret = json!({"env": "OPENAI_API_KEY"});
+        base["keys"] = json!([{"name": "prod", "tenant": "chat", "secret": secret}]);
+    }
     if option == "upstreams[].tier" {
         base["upstreams"][0]["slots"] = json!(4);
     }
-    if option.starts_with("prices.") || option.contains(".money_per_") {
+    if option.starts_with("prices.") || option.contains("money_per_") {
         base["pools"][0]["models"] = json!([{"name": "llama"}, {"name": "other"}]);
         let price = json!({"model": "llama", "input": 2.5, "output": 10});
         base["prices"] = json!({"currency": "USD", "models": [price]});
@@ -311,6 +413,11 @@ fn every_option_is_documented() {
     assert_eq!(once, listed());
 }
 
+/// Returns true for an option of a declared group, tenant or key.
+fn is_declared(option: &str) -> bool {
+    ["groups", "tenants", "keys"].iter().any(|section| option.starts_with(section))
+}
+
 #[test]
 fn defaults_are_as_documented() {
     let folder = Folder::new();
@@ -349,6 +456,12 @@ fn defaults_are_as_documented() {
                         words.contains("llama → llama reads 131072 tokens")
                     }
                     "pools[].brownout" => words.contains("none → 750ms"),
+                    // A declared object is one setting.
+                    declared if declared.contains("s[].") && is_declared(declared) => {
+                        words.contains("weight 100 → weight 100, ")
+                            || words.contains("weight 100 → group people, weight 100, ")
+                            || words.contains(", weight 100 → group people, weight 100, ")
+                    }
                     budget if budget.contains(".hosted_budget.") => {
                         words.contains(" → llama hosted up to 7")
                     }

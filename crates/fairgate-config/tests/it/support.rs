@@ -72,6 +72,7 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
         ("FAIRGATE_VIEWER_TOKEN", "a-token-for-those-who-only-read"),
         ("FAIRGATE_WEBHOOK_SECRET", SECRET),
         ("FAIRGATE_STORE_URL", &url),
+        ("NIGHT_KEY", "a-key-for-the-night"),
         ("SHORT_TOKEN", "short"),
         ("EMPTY", " \n"),
         ("TWO_WORDS", "two words"),

@@ -112,6 +112,7 @@ pools: [{name: sim, models: [sim], workers: [sim], capacity: 8}]
 ";
     let listen = "127.0.0.1:7000".parse().expect("an address");
     let url = "http://127.0.0.1:4567/".parse().expect("a URL");
-    let embedded = Config::embedded(folder.path().join("data"), listen, url);
+    let mut embedded = Config::embedded(folder.path().join("data"), listen, url);
+    embedded.declared.file = folder.file();
     assert_eq!(folder.parse(text).expect("it is right"), embedded);
 }

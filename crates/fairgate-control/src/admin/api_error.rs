@@ -90,7 +90,16 @@ impl From<StoreError> for ApiError {
                 Self::new(StatusCode::NOT_FOUND, "not_found", message).in_field(what)
             }
             StoreError::Exists { .. } => Self::new(StatusCode::CONFLICT, "exists", message),
+            StoreError::Declared { .. } => {
+                Self::new(StatusCode::CONFLICT, "declared_in_file", message)
+            }
             StoreError::InUse { .. } => Self::new(StatusCode::CONFLICT, "in_use", message),
+            StoreError::ChangedSince { .. } => {
+                Self::new(StatusCode::CONFLICT, "changed_since", message)
+            }
+            StoreError::NotUndoable { .. } => {
+                Self::new(StatusCode::CONFLICT, "not_undoable", message)
+            }
             // A conflict instead of an invalid value: the time is well-formed, and has merely passed.
             StoreError::Invalid { field: "expires_at", problem } => {
                 Self::new(StatusCode::CONFLICT, "expiry_conflict", format!("expires_at {problem}"))

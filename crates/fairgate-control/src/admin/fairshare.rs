@@ -1,6 +1,8 @@
 //! Handlers that show the live view once, or as a stream of events.
 
-use crate::live::{FlowNowSource, PoolUnavailableError, with_never_seen, with_tiers, with_window};
+use crate::live::{
+    FlowNowSource, PoolUnavailableError, with_never_seen, with_tiers, with_unit, with_window,
+};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +166,10 @@ async fn view(app: &ControlPlane, pool: Option<&str>, all: bool) -> Result<LiveV
     for pool in &pools {
         let view = pool_view(app, pool).await?;
         views.push(match all {
-            true => with_never_seen(view, &app.data.identity.directory()),
+            true => {
+                let directory = app.data.identity.directory();
+                with_never_seen(view, &flow_source(app, &pool.name, &directory))
+            }
             false => view,
         });
     }
@@ -195,7 +200,8 @@ pub(super) async fn pool_view(
     let recent = app.flows.recent(pool).await?;
     let source = flow_source(app, &pool.name, &directory);
     let view = recent.view(&pool.name, &directory).clone();
-    Ok(with_tiers(with_window(view, &source), pool, recent.state()))
+    let view = with_tiers(with_window(view, &source), pool, recent.state());
+    Ok(with_unit(view, pool.setup().unit()))
 }
 
 /// Returns what is known of the flows of a pool besides its scheduler.

@@ -10,7 +10,7 @@ use fairgate_api::JsonWholeNumber;
 use fairgate_api::admin::GroupLimits;
 use fairgate_api::admin::{GroupBody, GroupPage};
 use fairgate_core::attribute::Attribute;
-use fairgate_store::{DirectoryChange, Group, GroupPatch};
+use fairgate_store::{DeclaredKind, Directory, DirectoryChange, Group, GroupPatch};
 use http::StatusCode;
 use http::header::LOCATION;
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::body::JsonBody;
 use super::change::{change, require_result};
+use super::declared::declared_in;
 use super::name::{self, JsonObject, NewOwnerName};
 use super::page::{PageQuery, page, page_length};
 use super::path::{PathName, path_to};
@@ -61,10 +62,11 @@ pub(super) struct PatchGroup {
 }
 
 /// Returns a group as the API shows it.
-fn group_body(group: &Group) -> GroupBody {
+fn group_body(directory: &Directory, group: &Group) -> GroupBody {
     let created_at = fairgate_time::to_rfc3339(group.created_at);
     let limits = group_limits(&group.budgets);
-    GroupBody { name: group.name.clone(), weight: group.weight, limits, created_at }
+    let declared = declared_in(directory, DeclaredKind::Group, &group.name);
+    GroupBody { name: group.name.clone(), weight: group.weight, limits, created_at, declared }
 }
 
 /// Lists groups, sorted by name.
@@ -81,7 +83,10 @@ pub(super) async fn list(
     let directory = app.data.identity.directory();
     let (groups, next) =
         page(directory.groups.iter(), |group| &group.name, query.after.as_ref(), limit);
-    Ok(Json(GroupPage { items: groups.into_iter().map(group_body).collect(), next }))
+    Ok(Json(GroupPage {
+        items: groups.into_iter().map(|group| group_body(&directory, group)).collect(),
+        next,
+    }))
 }
 
 /// Shows one group by name.
@@ -97,7 +102,9 @@ pub(super) async fn show(
 ) -> Result<Json<GroupBody>, ApiError> {
     let directory = app.data.identity.directory();
     let group = directory.groups.iter().find(|group| group.name == name);
-    group.map(|group| Json(group_body(group))).ok_or_else(|| ApiError::not_found("group", &name))
+    group
+        .map(|group| Json(group_body(&directory, group)))
+        .ok_or_else(|| ApiError::not_found("group", &name))
 }
 
 /// Adds a group to the directory.
@@ -122,7 +129,7 @@ pub(super) async fn create(
     };
     let group = require_result(change(&app, &admin, add).await?.group)?;
     let location = [(LOCATION, path_to("groups", &group.name))];
-    Ok((StatusCode::CREATED, location, Json(group_body(&group))))
+    Ok((StatusCode::CREATED, location, Json(group_body(&app.data.identity.directory(), &group))))
 }
 
 /// Changes a group's weight or limits.
@@ -149,7 +156,7 @@ pub(super) async fn patch(
         },
     };
     let group = require_result(change(&app, &admin, patch).await?.group)?;
-    Ok(Json(group_body(&group)))
+    Ok(Json(group_body(&app.data.identity.directory(), &group)))
 }
 
 /// Removes a group that has no tenants.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use fairgate_api::admin::FlowAttribute;
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_history::{HistoryResolution, HistoryView, PoolSeries, RowSeries, STEP_SECONDS};
 use fairgate_proxy::pools::{PoolHandle, shares_by};
@@ -67,6 +68,9 @@ pub(super) struct MyHistoryQuery {
 pub(super) struct HistoryBody {
     /// Name of the pool.
     pool: String,
+    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`. Points from before a change of the unit are in
+    /// the unit of their time.
+    unit: &'static str,
     /// Attribute by which the flows are named.
     by: &'static str,
     /// Length of a point in seconds.
@@ -129,21 +133,32 @@ pub(super) struct PoolSeriesBody {
     wait_p95_ms: Vec<Option<u64>>,
 }
 
-/// Points of a flow. Lists of tokens are null for a tenant if the tenants of the pool share cached prompts.
+/// Points of a flow. Lists of service are null for a tenant if the tenants of the pool share cached prompts. They are in
+/// the unit of the pool; those that name tokens are null if the pool does not count tokens.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = FlowSeries)]
 pub(super) struct FlowSeriesBody {
     /// True if the policy promises the flow its share of the tokens.
     promised: bool,
-    /// Tokens that the flow got in each point. Below 0 if refunds of estimates were more than new grants.
+    /// Service that the flow got in each point. Below 0 if refunds of estimates were more than new grants.
+    got: Option<Vec<Option<i64>>>,
+    /// Service that the flow was due in each point; null entries also where the policy has no due service.
+    due: Option<Vec<Option<i64>>>,
+    /// Service got minus service due since the pool first saw the flow, at the end of each point.
+    difference: Option<Vec<Option<i64>>>,
+    /// Greatest absolute value that is expected for `difference`.
+    bound: Option<Vec<Option<u64>>>,
+    /// Cost that the flow's requests were expected to have when they came, in each point.
+    asked: Option<Vec<Option<u64>>>,
+    /// The same as `got`.
     got_tokens: Option<Vec<Option<i64>>>,
-    /// Tokens that the flow was due in each point; null entries also where the policy has no due service.
+    /// The same as `due`.
     due_tokens: Option<Vec<Option<i64>>>,
-    /// Tokens got minus tokens due since the pool first saw the flow, at the end of each point.
+    /// The same as `difference`.
     difference_tokens: Option<Vec<Option<i64>>>,
-    /// Greatest absolute value that is expected for `difference_tokens`.
+    /// The same as `bound`.
     bound_tokens: Option<Vec<Option<u64>>>,
-    /// Tokens that the flow's requests were expected to cost when they came, in each point.
+    /// The same as `asked`.
     asked_tokens: Option<Vec<Option<u64>>>,
     /// Number of requests that waited, at the end of each point.
     waiting: Vec<Option<u64>>,
@@ -180,6 +195,8 @@ pub(super) struct MyHistoryBody {
 pub(super) struct MyPoolHistoryBody {
     /// Name of the pool.
     pool: String,
+    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    unit: &'static str,
     /// Time since which this gateway has samples of the pool, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     kept_since: Option<String>,
@@ -196,15 +213,21 @@ impl From<PoolSeries> for PoolSeriesBody {
     }
 }
 
-impl From<RowSeries> for FlowSeriesBody {
-    fn from(series: RowSeries) -> Self {
+impl FlowSeriesBody {
+    fn of(series: RowSeries, unit: CostUnit) -> Self {
+        let is_tokens = unit == CostUnit::Tokens;
         Self {
             promised: series.promised,
-            got_tokens: Some(series.got),
-            due_tokens: Some(series.due),
-            difference_tokens: Some(series.difference),
-            bound_tokens: Some(series.bound),
-            asked_tokens: Some(series.asked),
+            got_tokens: is_tokens.then(|| series.got.clone()),
+            due_tokens: is_tokens.then(|| series.due.clone()),
+            difference_tokens: is_tokens.then(|| series.difference.clone()),
+            bound_tokens: is_tokens.then(|| series.bound.clone()),
+            asked_tokens: is_tokens.then(|| series.asked.clone()),
+            got: Some(series.got),
+            due: Some(series.due),
+            difference: Some(series.difference),
+            bound: Some(series.bound),
+            asked: Some(series.asked),
             waiting: series.waiting,
             in_flight: series.in_flight,
             refused: series.refused,
@@ -212,12 +235,15 @@ impl From<RowSeries> for FlowSeriesBody {
             wait_p95_ms: series.wait_p95_ms,
         }
     }
-}
 
-impl FlowSeriesBody {
-    /// Returns the points without the tokens, which depend on what is cached.
+    /// Returns the points without the service, which depends on what is cached.
     fn without_tokens(self) -> Self {
         Self {
+            got: None,
+            due: None,
+            difference: None,
+            bound: None,
+            asked: None,
             got_tokens: None,
             due_tokens: None,
             difference_tokens: None,
@@ -328,16 +354,18 @@ pub(super) async fn of_pool(
     let pool = pool_by_name(&app, &pool)?;
     let range = PointRange::of(query.since.as_ref(), query.step, app.histories.now())?;
     let by = attribute(&pool, query.by)?;
+    let unit = pool.setup().unit();
     let flow = query.flow.as_ref().map(|flow| flow.0.as_str());
     let view = app
         .histories
         .with(&pool.name, |history| history.view(range.resolution, range.numbers(), by, flow));
     let flows = view.rows.iter().map(|(flow, series)| FlowHistoryBody {
         flow: flow.clone(),
-        series: series.clone().into(),
+        series: FlowSeriesBody::of(series.clone(), unit),
     });
     Ok(Json(HistoryBody {
         pool: pool.name.to_string(),
+        unit: unit.name(),
         by: by.name(),
         step_s: range.step_s(),
         start: range.start(),
@@ -345,7 +373,8 @@ pub(super) async fn of_pool(
         kept_since: kept_since(&view),
         flows: flows.collect(),
         others: (view.others.clone())
-            .map(|series| OthersBody { flows: view.others_count, series: series.into() }),
+            .map(|series| (view.others_count, FlowSeriesBody::of(series, unit)))
+            .map(|(flows, series)| OthersBody { flows, series }),
         all: view.pool.into(),
     }))
 }
@@ -408,13 +437,14 @@ pub(super) async fn mine(
         points = view.points;
         let kept_since = kept_since(&view);
         for (_, series) in view.rows {
-            let series = FlowSeriesBody::from(series);
+            let series = FlowSeriesBody::of(series, pool.setup().unit());
             let series = match pool.setup().shares_cached_prompts() {
                 true => series.without_tokens(),
                 false => series,
             };
-            let (pool, kept_since) = (pool.name.to_string(), kept_since.clone());
-            pools.push(MyPoolHistoryBody { pool, kept_since, series });
+            let (name, unit) = (pool.name.to_string(), pool.setup().unit().name());
+            let kept_since = kept_since.clone();
+            pools.push(MyPoolHistoryBody { pool: name, unit, kept_since, series });
         }
     }
     Ok(Json(MyHistoryBody {

@@ -16,7 +16,8 @@ use fairgate_api::admin::{
 };
 use fairgate_core::attribute::Attribute;
 use fairgate_store::{
-    DirectoryChange, DirectoryChangeResult, Key, KeyPatch, KeyRights, RightsPatch, UnixMicros,
+    DeclaredKind, Directory, DirectoryChange, DirectoryChangeResult, Key, KeyPatch, KeyRights,
+    RightsPatch, UnixMicros,
 };
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, LOCATION};
@@ -27,6 +28,7 @@ use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::body::JsonBody;
 use super::change::{change, require_result};
+use super::declared::declared_in;
 use super::moment;
 use super::name::{self, JsonObject, KeyLabel};
 use super::page::{page, page_length};
@@ -58,7 +60,7 @@ pub(super) struct NewKey {
     #[serde(default)]
     #[schema(value_type = LimitsBody)]
     limits: JsonObject<LimitsBody>,
-    /// Models that the key may use; null means all.
+    /// Models that the key may use, and patterns such as `gpt-*` with a `*` at the end for any ending; null means all.
     #[serde(default)]
     #[schema(value_type = Option<Vec<ModelNameSchema>>, max_items = 256)]
     models: Option<Vec<AsciiName<256>>>,
@@ -125,7 +127,7 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<LimitsBody>, nullable = false)]
     limits: Option<JsonObject<LimitsBody>>,
-    /// Models that the key may use; null means all.
+    /// Models that the key may use, and patterns such as `gpt-*` with a `*` at the end for any ending; null means all.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<Vec<ModelNameSchema>>, max_items = 256)]
     models: Option<Option<Vec<AsciiName<256>>>>,
@@ -203,8 +205,9 @@ pub(super) struct KeyQuery {
 }
 
 /// Returns a key as the API shows it.
-fn key_body(key: &Key, last_used_at: Option<UnixMicros>) -> KeyBody {
+fn key_body(directory: &Directory, key: &Key, last_used_at: Option<UnixMicros>) -> KeyBody {
     KeyBody {
+        declared: declared_in(directory, DeclaredKind::Key, &key.id),
         last_used_at: last_used_at.map(fairgate_time::to_rfc3339),
         id: key.id.clone(),
         tenant: key.tenant.clone(),
@@ -258,12 +261,13 @@ pub(super) async fn show(
 async fn bodies(app: &ControlPlane, keys: &[&Key]) -> Result<Vec<KeyBody>, ApiError> {
     let ids = keys.iter().map(|key| key.id.clone()).collect();
     let uses = app.data.store.key_uses(ids).await?;
-    Ok(keys.iter().map(|key| key_body(key, uses.get(&key.id).copied())).collect())
+    let directory = app.data.identity.directory();
+    Ok(keys.iter().map(|key| key_body(&directory, key, uses.get(&key.id).copied())).collect())
 }
 
 async fn body(app: &ControlPlane, key: &Key) -> Result<KeyBody, ApiError> {
     let uses = app.data.store.key_uses(vec![key.id.clone()]).await?;
-    Ok(key_body(key, uses.get(&key.id).copied()))
+    Ok(key_body(&app.data.identity.directory(), key, uses.get(&key.id).copied()))
 }
 
 /// Creates a key and returns its secret.
@@ -394,7 +398,7 @@ async fn with_secret(
 ) -> Result<KeyWithSecret, ApiError> {
     let (key, secret) = (require_result(changed.key)?, require_result(changed.secret)?);
     let uses = app.data.store.key_uses(vec![key.id.clone()]).await.unwrap_or_default();
-    let key = key_body(&key, uses.get(&key.id).copied());
+    let key = key_body(&app.data.identity.directory(), &key, uses.get(&key.id).copied());
     Ok(KeyWithSecret { key, secret: secret.expose().to_owned() })
 }
 

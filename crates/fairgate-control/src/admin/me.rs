@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
-use fairgate_api::RightsBody;
 use fairgate_api::admin::{
-    BudgetBody, ClassView, FlowCondition, FlowNow, GroupView, LimitsBody, PoolView, ServiceView,
-    TenantView,
+    BudgetBody, ClassView, FlowCondition, FlowNow, GroupView, LimitsLeftBody, MeBody, MyPoolBody,
+    PoolView, ServiceView, TenantView,
 };
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Percentage;
 use fairgate_proxy::identity::Caller;
@@ -22,8 +22,6 @@ use fairgate_proxy::limits::{LimitOwner, LimitsLeft};
 use fairgate_proxy::pools::{PoolHandle, PoolSetup};
 use fairgate_proxy::rounding::floor_to_u64;
 use fairgate_store::{BudgetOwners, Directory};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::api_error::ApiError;
 use super::auth::Viewer;
@@ -32,92 +30,6 @@ use super::explanation;
 use super::fairshare::flow_source;
 use super::own_ledger::tenant_only;
 use crate::control_plane::ControlPlane;
-
-/// Shares, limits and budgets of the key's tenant.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Me)]
-pub(super) struct MeBody {
-    /// Name of the tenant's group.
-    group: String,
-    /// Name of the key's tenant.
-    tenant: String,
-    /// Id of the key; not secret.
-    key: String,
-    /// Rights of the key: the settings that it may choose for its requests.
-    #[serde(flatten)]
-    rights: RightsBody,
-    /// Limits of the tenant, with the requests and tokens that are left of the limits per minute.
-    tenant_limits: LimitsLeftBody,
-    /// Limits of the key, with the requests and tokens that are left of the limits per minute.
-    key_limits: LimitsLeftBody,
-    /// All budgets that requests of the key use, namely those of the tenant, the key and the group. If the key may use
-    /// hosted workers, the budgets of the hosted tier and of models on hosted workers are included.
-    budgets: Vec<BudgetBody>,
-    /// The tenant's share of each pool.
-    pools: Vec<MyPoolBody>,
-}
-
-/// Limits, with the requests and tokens that are left of the limits per minute. A null number means no limit.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = LimitsLeft)]
-pub(super) struct LimitsLeftBody {
-    /// The limits themselves, without their use.
-    limits: LimitsBody,
-    /// Number of requests that may be sent now under the limit `requests_per_minute`.
-    requests_left: Option<i64>,
-    /// Tokens that are left now under the limit `tokens_per_minute`. Below 0 if more tokens were used than the limit
-    /// allows.
-    tokens_left: Option<i64>,
-}
-
-/// A tenant's share of one pool.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = MyPool)]
-pub(super) struct MyPoolBody {
-    /// Name of the pool, as in the configuration.
-    pool: String,
-    /// The state of the tenant's requests and the reason for it, in one sentence.
-    summary: String,
-    /// Maximum number of requests in flight in the pool, over all tenants.
-    slots: u64,
-    /// Number of the tenant's requests in flight.
-    in_flight: u64,
-    /// Expected wait of the tenant's last waiting request in milliseconds: its waiting requests ÷ its grants per second
-    /// of the last minute. Null if nothing of it waits, if nothing was granted in that minute, or if the policy does not
-    /// share by tenants.
-    expected_wait_ms: Option<u64>,
-    /// State of the tenant's requests now, and the tenant's part of the last minute. The parts are null if the
-    /// tenants of the pool share cached prompts.
-    #[serde(flatten)]
-    now: FlowNow,
-    /// Former name of `slots`.
-    #[schema(deprecated)]
-    max_in_flight: u64,
-    /// Former name of `waiting`.
-    #[schema(deprecated)]
-    queued: u64,
-    /// Former name of `cap`.
-    #[schema(deprecated)]
-    slot_cap: Option<u64>,
-    /// Part of the pool that the tenant's weight gives it at this instant, among the tenants that have requests now, from
-    /// 0 to 1.
-    weight_share: Option<f64>,
-    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. Null
-    /// if the tenants of the pool share cached prompts. All token counts of the pool are then null, because they would
-    /// show what others have sent.
-    lag_tokens: Option<i64>,
-    /// Maximum possible lag now, in tokens. Null if the tenant has no queued request, or if the policy divides slots by
-    /// weight (`partition`).
-    lag_bound_tokens: Option<i64>,
-    /// Service that the tenant got, and service that it was due.
-    #[serde(flatten)]
-    service: ServiceView,
-    /// Policy classes that the key may use; empty if the pool's policy has no classes. The numbers of a class are the
-    /// sums over all tenants.
-    classes: Vec<ClassView>,
-    /// Explanation of the share, in words.
-    why: String,
-}
 
 /// Shows the caller's share of each pool and the reason for it.
 ///
@@ -163,10 +75,7 @@ async fn my_budgets(app: &ControlPlane, caller: &Caller) -> Result<Vec<BudgetBod
     };
     let mut all = budgets(app, owners).await?;
     if hosted {
-        let may_ask = |model: &str| {
-            let models = caller.rights.models.as_ref();
-            models.is_none_or(|allowed| allowed.iter().any(|name| name == model))
-        };
+        let may_ask = |model: &str| caller.rights.allows_model(model);
         all.extend(model_budgets(app, may_ask).await?);
     }
     Ok(all)
@@ -206,15 +115,18 @@ fn my_pool(
     let group = view.groups.iter().find(|group| *group.name == *caller.group);
     let mut my_pool = MyPoolBody {
         pool: view.pool.clone(),
+        unit: setup.unit().name().to_owned(),
         summary: String::new(),
         slots: view.slots,
         expected_wait_ms: None,
-        now: FlowNow { state: FlowCondition::NeverSeen, ..FlowNow::default() },
+        now: FlowNow::default(),
         max_in_flight: view.slots,
         in_flight: 0,
         queued: 0,
         slot_cap: None,
         weight_share: None,
+        lag: Some(0),
+        lag_bound: None,
         lag_tokens: Some(0),
         lag_bound_tokens: None,
         service: ServiceView::default(),
@@ -231,103 +143,120 @@ fn my_pool(
         let in_flight = mine.in_flight;
         source.complete(Attribute::Tenant, &caller.tenant, in_flight, &mut my_pool.now);
         my_pool.weight_share = mine.weight_share;
-        my_pool.lag_tokens = Some(mine.lag_tokens);
+        (my_pool.lag, my_pool.lag_bound) = (Some(mine.lag), mine.lag_bound);
+        my_pool.lag_tokens = mine.lag_tokens;
         my_pool.lag_bound_tokens = mine.lag_bound_tokens;
         my_pool.service = without_names(mine.service.clone());
         my_pool.why = why(view, group, mine);
+    } else {
+        source.complete(Attribute::Tenant, &caller.tenant, 0, &mut my_pool.now);
+        if my_pool.now.state == FlowCondition::Idle && my_pool.now.last_refusal.is_none() {
+            my_pool.now.state = FlowCondition::NeverSeen;
+        } else {
+            my_pool.why = "none of its requests waits or is in flight here; its share is worked out when one does"
+                .to_owned();
+        }
     }
     if setup.shares_cached_prompts() {
-        my_pool.hide_tokens();
-        my_pool.merge_families(setup);
+        hide_pool_tokens(&mut my_pool);
+        merge_families(&mut my_pool, setup);
     }
-    my_pool.summary = my_pool.summary();
+    if setup.unit() != CostUnit::Tokens {
+        clear_token_names(&mut my_pool);
+    }
+    my_pool.summary = summary(&my_pool);
     my_pool
 }
 
-impl MyPoolBody {
-    /// Says in one sentence what the tenant's requests are doing, and why.
-    fn summary(&self) -> String {
-        let (pool, waiting) = (&self.pool, self.now.waiting);
-        let parts = match (self.now.due_share, self.now.got_share) {
-            (Some(due), Some(got)) => format!(
-                "; you were due {} of the last {} s and got {}",
-                percent(due),
-                self.now.window_s,
-                percent(got)
-            ),
-            _ => String::new(),
-        };
-        let wait = match self.expected_wait_ms {
-            Some(wait) => format!(", the last of them for about {}", explanation::duration(wait)),
-            None => String::new(),
-        };
-        let in_flight = self.in_flight;
-        match self.now.state {
-            FlowCondition::NeverSeen => format!("You have sent nothing to {pool} yet"),
-            FlowCondition::Disabled => {
-                "Your tenant is disabled; an operator can enable it".to_owned()
-            }
-            FlowCondition::Held => {
-                format!("An operator holds your requests to {pool}; {waiting} of them wait")
-            }
-            FlowCondition::OverBudget => format!(
-                "A budget is used up, so requests to {pool} are refused; {waiting} of yours wait{wait}"
-            ),
-            FlowCondition::RateLimited => format!(
-                "A limit per minute is reached, so some requests are refused; {waiting} of yours wait in {pool}{wait}"
-            ),
-            FlowCondition::AtCap => format!(
-                "You have {in_flight} requests in flight in {pool}, as many as your cap allows; {waiting} wait{wait}"
-            ),
-            FlowCondition::Waiting => {
-                format!("{waiting} of your requests wait in {pool}{wait}{parts}")
-            }
-            FlowCondition::Idle => {
-                format!("Nothing of yours waits in {pool}; {in_flight} in flight{parts}")
-            }
+/// Says in one sentence what the tenant's requests are doing, and why.
+fn summary(mine: &MyPoolBody) -> String {
+    let (pool, waiting) = (&mine.pool, mine.now.waiting);
+    let parts = match (mine.now.due_share, mine.now.got_share) {
+        (Some(due), Some(got)) => format!(
+            "; you were due {} of the last {} s and got {}",
+            percent(due),
+            mine.now.window_s,
+            percent(got)
+        ),
+        _ => String::new(),
+    };
+    let wait = match mine.expected_wait_ms {
+        Some(wait) => format!(", the last of them for about {}", explanation::duration(wait)),
+        None => String::new(),
+    };
+    let in_flight = mine.in_flight;
+    match mine.now.state {
+        FlowCondition::NeverSeen => format!("You have sent nothing to {pool} yet"),
+        FlowCondition::Disabled => "Your tenant is disabled; an operator can enable it".to_owned(),
+        FlowCondition::Held => {
+            format!("An operator holds your requests to {pool}; {waiting} of them wait")
+        }
+        FlowCondition::OverBudget => format!(
+            "A budget is used up, so requests to {pool} are refused; {waiting} of yours wait{wait}"
+        ),
+        FlowCondition::RateLimited => format!(
+            "A limit per minute is reached, so some requests are refused; {waiting} of yours wait in {pool}{wait}"
+        ),
+        FlowCondition::AtCap => format!(
+            "You have {in_flight} requests in flight in {pool}, as many as your cap allows; {waiting} wait{wait}"
+        ),
+        FlowCondition::Waiting => {
+            format!("{waiting} of your requests wait in {pool}{wait}{parts}")
+        }
+        FlowCondition::Idle => {
+            format!("Nothing of yours waits in {pool}; {in_flight} in flight{parts}")
         }
     }
+}
 
-    /// Removes the token counts, because they depend on which prompts other tenants have sent.
-    fn hide_tokens(&mut self) {
-        (self.lag_tokens, self.lag_bound_tokens) = (None, None);
-        self.service = without_tokens(std::mem::take(&mut self.service));
-        hide_tokens(&mut self.now);
-        for class in &mut self.classes {
-            hide_tokens(&mut class.now);
-            class.deficit_tokens = None;
-            class.service = without_tokens(std::mem::take(&mut class.service));
-        }
-    }
+/// Clears the fields that count tokens by their names, because the pool counts in another unit.
+fn clear_token_names(mine: &mut MyPoolBody) {
+    (mine.lag_tokens, mine.lag_bound_tokens) = (None, None);
+    mine.now.clear_token_names();
+    mine.service.clear_token_names();
+    mine.classes.iter_mut().for_each(ClassView::clear_token_names);
+}
 
-    /// Replaces the classes of each family by one row, because what is cached decides which class of its family a
-    /// request is in.
-    fn merge_families(&mut self, setup: &PoolSetup) {
-        let mut merged: Vec<ClassView> = Vec::new();
-        for mut class in std::mem::take(&mut self.classes) {
-            if let Some(family) = setup.family(&class.name) {
-                // The share depends on the weight of the class that the tenant's requests are in.
-                self.weight_share = None;
-                class = ClassView {
-                    name: family.to_owned(),
-                    in_flight: class.in_flight,
-                    queued: class.queued,
-                    now: only_counts(&class.now),
-                    ..ClassView::default()
-                };
-            }
-            match merged.iter_mut().find(|known| known.name == class.name) {
-                Some(known) => {
-                    known.in_flight += class.in_flight;
-                    known.queued += class.queued;
-                    add_counts(&mut known.now, &class.now);
-                }
-                None => merged.push(class),
-            }
-        }
-        merged.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        self.classes = merged;
+/// Removes the token counts, because they depend on which prompts other tenants have sent.
+fn hide_pool_tokens(mine: &mut MyPoolBody) {
+    (mine.lag, mine.lag_bound) = (None, None);
+    (mine.lag_tokens, mine.lag_bound_tokens) = (None, None);
+    mine.service = without_tokens(std::mem::take(&mut mine.service));
+    hide_tokens(&mut mine.now);
+    for class in &mut mine.classes {
+        hide_tokens(&mut class.now);
+        (class.deficit, class.deficit_tokens) = (None, None);
+        class.service = without_tokens(std::mem::take(&mut class.service));
     }
+}
+
+/// Replaces the classes of each family by one row, because what is cached decides which class of its family a
+/// request is in.
+fn merge_families(mine: &mut MyPoolBody, setup: &PoolSetup) {
+    let mut merged: Vec<ClassView> = Vec::new();
+    for mut class in std::mem::take(&mut mine.classes) {
+        if let Some(family) = setup.family(&class.name) {
+            // The share depends on the weight of the class that the tenant's requests are in.
+            mine.weight_share = None;
+            class = ClassView {
+                name: family.to_owned(),
+                in_flight: class.in_flight,
+                queued: class.queued,
+                now: only_counts(&class.now),
+                ..ClassView::default()
+            };
+        }
+        match merged.iter_mut().find(|known| known.name == class.name) {
+            Some(known) => {
+                known.in_flight += class.in_flight;
+                known.queued += class.queued;
+                add_counts(&mut known.now, &class.now);
+            }
+            None => merged.push(class),
+        }
+    }
+    merged.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    mine.classes = merged;
 }
 
 /// Returns the classes that a key may use, with what they are doing now.

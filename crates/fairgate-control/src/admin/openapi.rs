@@ -5,15 +5,16 @@ use std::sync::LazyLock;
 
 use axum::response::IntoResponse;
 use fairgate_api::admin::RequestState;
-use fairgate_proxy::forward::{LEASES, LeasesApi};
+use fairgate_api::leases::LEASES;
+use fairgate_proxy::forward::LeasesApi;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, config, events, fairshare, fleet, groups, health, history,
-    hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload, requests, session,
-    tenants, undo, usage, what_if, workers,
+    ErrorBody, attempts, audit, budgets, calibration, config, events, fairshare, fleet, groups,
+    health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload,
+    requests, session, tenants, undo, usage, what_if, workers,
 };
 
 /// The OpenAPI document, built at the first use.
@@ -44,10 +45,10 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         usage::usage, attempts::list, audit::list, undo::undo,
         pools::list, pools::show, pools::hold, pools::resume, pools::set_weight, pools::set_cap,
         workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
-        reload::reload, config::show, config::policy, what_if::what_if, what_if::request_journal,
+        reload::reload, reload::check, config::show, config::policy, what_if::what_if, what_if::request_journal,
         fairshare::live, fairshare::stream,
         requests::list, requests::show, me::me, own_ledger::attempts, own_ledger::usage,
-        history::of_pool, history::mine,
+        history::of_pool, history::mine, calibration::of_pool,
         session::begin, session::show, session::end, events::stream,
         fleet::overview::show,
         fleet::projects::list, fleet::projects::show, fleet::projects::create, fleet::projects::patch,

@@ -200,6 +200,9 @@ pub(super) struct OwnUsageQuery {
     /// Format of the response: `json` or `csv` (default `json`).
     #[param(required = false)]
     format: UsageFormat,
+    /// True to compute `waited_p50_us` and `waited_p95_us` as well, which takes longer (default `false`).
+    #[param(required = false)]
+    quantiles: bool,
 }
 
 /// Sums the tenant's own usage over the rows of the ledger. The shares are parts of the tenant's own usage.
@@ -222,6 +225,7 @@ pub(super) async fn usage(
         tenant: Some(caller.tenant.to_string()),
         model: query.model.map(|name| name.0),
         charge: ChargeColumn::Uncached,
+        quantiles: query.quantiles,
     };
     usage::report(&app, asked).await
 }

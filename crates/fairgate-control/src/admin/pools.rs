@@ -128,6 +128,7 @@ pub(super) async fn set_weight(
     let Some(valid) = valid else {
         return Err(invalid("weight", format!("must be 1 to {FLOW_WEIGHT_MAX}")));
     };
+    let _one_at_a_time = app.pool_changes.lock().await;
     let before = settings_now(&app, &handle, by, &flow).await?.weight;
     let entry =
         |weight: Option<u64>| serde_json::json!({ "by": by, "flow": flow, "weight": weight });
@@ -182,6 +183,7 @@ pub(super) async fn set_cap(
         );
         return Err(no_effect(message));
     }
+    let _one_at_a_time = app.pool_changes.lock().await;
     let before = settings_now(&app, &handle, by, &flow).await?.cap;
     let entry = |slots: Option<u64>| serde_json::json!({ "by": by, "flow": flow, "slots": slots });
     note_change(&app, &admin, "pool.cap", &pool, [entry(before), entry(slots)]).await?;
@@ -286,6 +288,7 @@ async fn set_held(
         check_flow_exists(app, by, &flow)?;
     }
     let action = if held { "pool.hold" } else { "pool.resume" };
+    let _one_at_a_time = app.pool_changes.lock().await;
     let before = settings_now(app, &handle, by, &flow).await?.held;
     let entry = |held: bool| serde_json::json!({ "by": by, "flow": flow, "held": held });
     note_change(app, admin, action, &pool, [entry(before), entry(held)]).await?;
@@ -338,6 +341,7 @@ async fn body(app: &ControlPlane, pool: &PoolHandle) -> Result<PoolBody, ApiErro
     Ok(PoolBody {
         name: pool.name.to_string(),
         models: config.models.iter().map(|model| model.name.clone()).collect(),
+        unit: config.cost.unit.name().to_owned(),
         algorithm: describe_policy(&recent.state().policy),
         capacity: live.capacity,
         in_flight: live.in_flight,

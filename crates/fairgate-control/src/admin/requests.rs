@@ -13,6 +13,7 @@ use fairgate_api::admin::ServiceView;
 use fairgate_api::admin::{
     AheadBody, LevelBody, RequestBody, RequestDetail, RequestList, RequestState, WaitingBody,
 };
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::explain::{RequestLocation, RequestsAhead, WaitingRequest};
 use fairgate_core::snapshot::RequestSnapshot;
@@ -138,7 +139,8 @@ fn body_for(
     Some(match viewer {
         Viewer::Admin => body,
         Viewer::Tenant(_) => RequestBody {
-            cost_tokens: body.cost_uncached_tokens?,
+            cost: body.cost_uncached?,
+            cost_tokens: body.cost_uncached_tokens,
             class: body.class.map(|class| family_of(pool, &class).unwrap_or(class)),
             ..body
         },
@@ -174,7 +176,11 @@ fn body(
     });
     let submitted =
         UnixMicros(wall_clock::now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
-    let is_cached = !request.cached.is_empty();
+    let unit = pool.setup().unit();
+    let cost_uncached = match request.cached.is_empty() {
+        false => pool.uncached_costs.cost(&request.id),
+        true => Some(request.cost.0),
+    };
     RequestBody {
         id: request.id.to_string(),
         pool: pool.name.to_string(),
@@ -195,11 +201,11 @@ fn body(
             None => pin.worker.to_string(),
         }),
         requires: request.requires.iter().map(ToString::to_string).collect(),
-        cost_tokens: request.cost.0,
-        cost_uncached_tokens: match is_cached {
-            true => pool.uncached_costs.cost(&request.id),
-            false => Some(request.cost.0),
-        },
+        unit: unit.name().to_owned(),
+        cost: request.cost.0,
+        cost_uncached,
+        cost_tokens: (unit == CostUnit::Tokens).then_some(request.cost.0),
+        cost_uncached_tokens: cost_uncached.filter(|_| unit == CostUnit::Tokens),
         submitted_at: fairgate_time::to_rfc3339(submitted),
         waited_us: age.saturating_sub(in_flight_us.unwrap_or(0)),
         expected_wait_ms,
@@ -326,15 +332,20 @@ async fn find_in_pool(
                 }
             }
             let mut story = explanation::explain_waiting(&waiting, &ahead, &services, tokens);
+            let unit = pool.setup().unit();
+            if unit != CostUnit::Tokens {
+                story.iter_mut().for_each(explanation::count_worker_time);
+                services.iter_mut().for_each(ServiceView::clear_token_names);
+            }
             story.splice(0..0, full.map(explain_text::full_pool));
             let summary =
                 explanation::first_sentence(&waiting, &ahead, full.is_some(), expected_wait_ms);
-            let waiting = Some(waiting_body(&waiting, &ahead, &services, expected_wait_ms, tokens));
+            let waiting = waiting_body(&waiting, &ahead, &services, expected_wait_ms, tokens, unit);
             RequestDetail {
                 state: "waiting".to_owned(),
                 summary,
                 expected_wait_ms,
-                waiting,
+                waiting: Some(waiting),
                 story,
                 ..detail
             }
@@ -389,6 +400,7 @@ fn waiting_body(
     services: &[ServiceView],
     expected_wait_ms: Option<u64>,
     tokens: ShownTokens,
+    unit: CostUnit,
 ) -> WaitingBody {
     let levels = waiting.levels.iter().zip(services).map(|(level, service)| LevelBody {
         by: level.by.name().to_owned(),
@@ -398,11 +410,14 @@ fn waiting_body(
         in_flight: level.in_flight,
         service: service.clone(),
     });
+    let cost = |ahead: &RequestsAhead| {
+        (tokens == ShownTokens::All).then(|| u64::try_from(ahead.tokens).unwrap_or(u64::MAX))
+    };
     let ahead = ahead.iter().map(|ahead| AheadBody {
         path: ahead.path.iter().map(ToString::to_string).collect(),
         requests: ahead.requests,
-        tokens: (tokens == ShownTokens::All)
-            .then(|| u64::try_from(ahead.tokens).unwrap_or(u64::MAX)),
+        cost: cost(ahead),
+        tokens: cost(ahead).filter(|_| unit == CostUnit::Tokens),
     });
     WaitingBody {
         grants_ahead: waiting.place,

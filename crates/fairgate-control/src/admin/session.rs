@@ -7,13 +7,14 @@ mod request_session;
 mod signed_value;
 
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
+use fairgate_proxy::gateway_name;
 use fairgate_proxy::identity::Caller;
-use fairgate_proxy::server::{AtClientAddress, ClientAddress};
+use fairgate_proxy::server::{AtAdminAddress, AtClientAddress, ClientAddress};
 use fairgate_store::{KeyHash, UnixMicros};
 use fairgate_time::wall_clock;
 use http::header::{CACHE_CONTROL, SET_COOKIE};
@@ -106,7 +107,7 @@ pub(super) async fn begin(
         let message = "too many wrong tokens from this address; try again later";
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_tries", message).retry_after(wait)
     })?;
-    let (kind, caller, secret) = holder(&app, &login.token, place.at_clients)?;
+    let (kind, caller, secret) = holder(&app, &login.token, &place)?;
     let name = match (&caller, login.name) {
         (Some(caller), _) => caller.key.to_string(),
         (None, Some(name)) => actor_name(&name, "name")?,
@@ -205,6 +206,7 @@ pub(super) struct LoginPlace {
     address: Option<IpAddr>,
     origin: OriginOfRequest,
     at_clients: bool,
+    at_admin: bool,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for LoginPlace {
@@ -218,15 +220,17 @@ impl<S: Send + Sync> FromRequestParts<S> for LoginPlace {
             address: parts.extensions.get::<ClientAddress>().map(|client| client.0),
             origin: origin(&head),
             at_clients: parts.extensions.get::<AtClientAddress>().is_some(),
+            at_admin: parts.extensions.get::<AtAdminAddress>().is_some(),
         })
     }
 }
 
-/// Returns whose token or key it is, with its hash. On an address of the clients' own, only keys of tenants are known.
+/// Returns whose token or key it is, with its hash. On an address of the clients' own, only keys of tenants are known; on
+/// one of the admin API alone, none of them.
 fn holder(
     app: &ControlPlane,
     token: &str,
-    at_clients: bool,
+    place: &LoginPlace,
 ) -> Result<(SessionKind, Option<Arc<Caller>>, KeyHash), ApiError> {
     let wrong = || {
         let message = "this is no token or key of this gateway; check it, or ask for a new one";
@@ -236,13 +240,16 @@ fn holder(
         return Err(wrong());
     }
     let secret = KeyHash::of(token.as_bytes());
-    if !at_clients {
+    if !place.at_clients {
         if equal_in_constant_time(secret, **app.admin_token.load()) {
             return Ok((SessionKind::Admin, None, secret));
         }
         if super::auth::is_viewer_token(app, secret) {
             return Ok((SessionKind::Viewer, None, secret));
         }
+    }
+    if place.at_admin {
+        return Err(wrong());
     }
     let caller = app.data.identity.caller_of_secret(secret, wall_clock::now());
     let caller = caller.map_err(|_| wrong())?;
@@ -277,19 +284,9 @@ fn body_of(
         key: caller.map(|caller| caller.key.to_string()),
         may_write: kind != SessionKind::Viewer,
         expires_at: expires_at.map(fairgate_time::to_rfc3339),
-        gateway: gateway_name(app),
+        gateway: gateway_name(app.data.config.load().listen.port()),
         version: env!("CARGO_PKG_VERSION"),
     }
-}
-
-/// Returns the name of this gateway: its host, and the port that clients connect to.
-fn gateway_name(app: &ControlPlane) -> String {
-    static HOST: LazyLock<String> = LazyLock::new(|| {
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let name = name.trim();
-        if name.is_empty() { "gateway".to_owned() } else { name.to_owned() }
-    });
-    format!("{}:{}", *HOST, app.data.config.load().listen.port())
 }
 
 /// Returns the header that sets or, with an empty value, removes a cookie.

@@ -12,7 +12,7 @@ use fairgate_api::admin::{AsciiName, TenantBody, TenantPage};
 use fairgate_api::fleet::LabelSchema;
 use fairgate_core::attribute::Attribute;
 use fairgate_fleet::check_required_labels;
-use fairgate_store::{DirectoryChange, Tenant, TenantPatch};
+use fairgate_store::{DeclaredKind, Directory, DirectoryChange, Tenant, TenantPatch};
 use http::StatusCode;
 use http::header::LOCATION;
 use serde::Deserialize;
@@ -22,6 +22,7 @@ use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::body::JsonBody;
 use super::change::{change, require_result};
+use super::declared::declared_in;
 use super::name::{self, JsonObject, NewOwnerName};
 use super::page::{page, page_length};
 use super::path::{PathName, path_to};
@@ -99,7 +100,7 @@ pub(super) struct TenantQuery {
 }
 
 /// Returns a tenant as the API shows it.
-fn tenant_body(tenant: &Tenant) -> TenantBody {
+fn tenant_body(directory: &Directory, tenant: &Tenant) -> TenantBody {
     TenantBody {
         name: tenant.name.clone(),
         group: tenant.group.clone(),
@@ -108,6 +109,7 @@ fn tenant_body(tenant: &Tenant) -> TenantBody {
         limits: limits_body(&tenant.limits),
         requires: tenant.requires.clone(),
         created_at: fairgate_time::to_rfc3339(tenant.created_at),
+        declared: declared_in(directory, DeclaredKind::Tenant, &tenant.name),
     }
 }
 
@@ -127,7 +129,10 @@ pub(super) async fn list(
         |tenant: &&Tenant| query.group.as_ref().is_none_or(|group| group.is(&tenant.group));
     let tenants = directory.tenants.iter().filter(of_group);
     let (tenants, next) = page(tenants, |tenant| &tenant.name, query.after.as_ref(), limit);
-    Ok(Json(TenantPage { items: tenants.into_iter().map(tenant_body).collect(), next }))
+    Ok(Json(TenantPage {
+        items: tenants.into_iter().map(|tenant| tenant_body(&directory, tenant)).collect(),
+        next,
+    }))
 }
 
 /// Shows one tenant by name.
@@ -144,7 +149,7 @@ pub(super) async fn show(
     let directory = app.data.identity.directory();
     let tenant = directory.tenants.iter().find(|tenant| tenant.name == name);
     tenant
-        .map(|tenant| Json(tenant_body(tenant)))
+        .map(|tenant| Json(tenant_body(&directory, tenant)))
         .ok_or_else(|| ApiError::not_found("tenant", &name))
 }
 
@@ -172,7 +177,7 @@ pub(super) async fn create(
     };
     let tenant = require_result(change(&app, &admin, add).await?.tenant)?;
     let location = [(LOCATION, path_to("tenants", &tenant.name))];
-    Ok((StatusCode::CREATED, location, Json(tenant_body(&tenant))))
+    Ok((StatusCode::CREATED, location, Json(tenant_body(&app.data.identity.directory(), &tenant))))
 }
 
 /// Changes a tenant's group, weight, limits, state, or the labels that its agents must have.
@@ -203,7 +208,7 @@ pub(super) async fn patch(
     )?;
     // Its tasks may be able to start now.
     app.fleet.wake();
-    Ok(Json(tenant_body(&tenant)))
+    Ok(Json(tenant_body(&app.data.identity.directory(), &tenant)))
 }
 
 /// Removes a tenant and its keys. The tenant's rows stay in the ledger.

@@ -1,7 +1,9 @@
 //! Undoes a change: makes the inverse one, from the states before and after it in the audit trail.
 //!
 //! Only what the change itself had changed is set back, and only if it is still as the change left it. What somebody
-//! else has changed since, in other fields or objects, stays.
+//! else has changed since, in other fields or objects, stays. The store compares and changes the directory in one
+//! transaction. Pools are changed one at a time (`ControlPlane::pool_changes`), so nobody comes between the comparison and
+//! the change of a pool.
 
 use std::sync::Arc;
 
@@ -10,13 +12,10 @@ use axum::extract::State;
 use fairgate_api::admin::FlowAttribute;
 use fairgate_core::units::Weight;
 use fairgate_runtime::GateChangeError;
-use fairgate_store::{
-    AuditEntry, AuditQuery, Budget, DirectoryChange, Group, GroupPatch, Key, KeyPatch, RightsPatch,
-    Tenant, TenantPatch,
-};
+use fairgate_store::{AuditEntry, AuditQuery, DirectoryChange};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::api_error::ApiError;
@@ -57,12 +56,6 @@ struct FlowEntry {
 struct DrainEntry {
     worker: String,
     drained: bool,
-}
-
-/// Budgets of the hosted tier in an audit entry.
-#[derive(Debug, Deserialize)]
-struct HostedEntry {
-    budgets: Vec<Budget>,
 }
 
 /// Returns true if changes of this kind can be undone. Entries of an earlier version may lack the state before.
@@ -112,14 +105,12 @@ pub(super) async fn undo(
         let message = format!("a change of the kind {:?} cannot be undone", entry.action);
         return Err(ApiError::new(StatusCode::CONFLICT, "not_undoable", message));
     }
-    // Another gateway of this database may have changed it.
-    app.data.directory_sync.refresh().await?;
     match entry.action.as_str() {
         "worker.drain" | "worker.undrain" => undo_drain(&app, &admin, &entry).await?,
         action if action.starts_with("pool.") => undo_flow(&app, &admin, &entry).await?,
         _ => {
-            let inverse = inverse(&app, &entry)?;
-            change(&app, &admin, inverse).await?;
+            let entry = Box::new(entry.clone());
+            change(&app, &admin, DirectoryChange::Undo { entry }).await?;
         }
     }
     let AuditEntry { id, action, subject, .. } = entry;
@@ -150,85 +141,6 @@ fn read<T: serde::de::DeserializeOwned>(
     serde_json::from_value(state).map_err(|_| unreadable(entry))
 }
 
-/// Returns the fields that a change had changed, as they were before it. Fails if one of them is no longer as the change
-/// left it.
-fn changed_fields(
-    entry: &AuditEntry,
-    now: &impl Serialize,
-) -> Result<Map<String, Value>, ApiError> {
-    let before: Map<String, Value> = read(entry, entry.before.as_ref())?;
-    let after: Map<String, Value> = read(entry, entry.after.as_ref())?;
-    let now = serde_json::to_value(now).unwrap_or_default();
-    let changed = before.into_iter().filter(|(name, value)| after.get(name) != Some(value));
-    let changed: Map<String, Value> = changed.collect();
-    match changed.keys().all(|name| after.get(name) == now.get(name)) {
-        true => Ok(changed),
-        false => Err(changed_since(entry)),
-    }
-}
-
-/// Returns the change of the directory that sets back what the entry's change had changed.
-fn inverse(app: &ControlPlane, entry: &AuditEntry) -> Result<DirectoryChange, ApiError> {
-    let directory = app.data.identity.directory();
-    let name = entry.subject.clone();
-    match entry.action.as_str() {
-        "group.patch" => {
-            let now: &Group = find(entry, &directory.groups, |group| group.name == name)?;
-            let fields = Value::Object(changed_fields(entry, now)?);
-            let patch: GroupPatch = read(entry, Some(&fields))?;
-            Ok(DirectoryChange::PatchGroup { name, patch })
-        }
-        "tenant.patch" => {
-            let now: &Tenant = find(entry, &directory.tenants, |tenant| tenant.name == name)?;
-            let fields = Value::Object(changed_fields(entry, now)?);
-            let patch: TenantPatch = read(entry, Some(&fields))?;
-            Ok(DirectoryChange::PatchTenant { name, patch })
-        }
-        "key.patch" => {
-            let now: &Key = find(entry, &directory.keys, |key| key.id == name)?;
-            let fields = changed_fields(entry, now)?;
-            let before: Key = read(entry, entry.before.as_ref())?;
-            Ok(DirectoryChange::PatchKey { id: name, patch: key_patch(&fields, before, now) })
-        }
-        _ => {
-            let (before, after): (HostedEntry, HostedEntry) =
-                (read(entry, entry.before.as_ref())?, read(entry, entry.after.as_ref())?);
-            if directory.hosted != after.budgets {
-                return Err(changed_since(entry));
-            }
-            Ok(DirectoryChange::SetHosted { budgets: before.budgets })
-        }
-    }
-}
-
-/// Returns the patch that gives a key the values that these fields have in `before`. Rights are set together, with those
-/// that did not change as they are now.
-fn key_patch(fields: &Map<String, Value>, before: Key, now: &Key) -> KeyPatch {
-    let has = |name: &str| fields.contains_key(name);
-    let others = ["name", "weight", "limits", "expires_at"];
-    let mut rights = serde_json::to_value(&now.rights).unwrap_or_default();
-    if let Value::Object(rights) = &mut rights {
-        let changed = fields.iter().filter(|(name, _)| !others.contains(&name.as_str()));
-        rights.extend(changed.map(|(name, value)| (name.clone(), value.clone())));
-    }
-    let rights = serde_json::from_value(rights).unwrap_or(before.rights);
-    KeyPatch {
-        name: has("name").then_some(before.name),
-        weight: has("weight").then_some(before.weight),
-        limits: has("limits").then_some(before.limits),
-        rights: RightsPatch::from(rights),
-        expires_at: has("expires_at").then_some(before.expires_at),
-    }
-}
-
-fn find<'a, T>(
-    entry: &AuditEntry,
-    list: &'a [T],
-    is_it: impl Fn(&&T) -> bool,
-) -> Result<&'a T, ApiError> {
-    list.iter().find(is_it).ok_or_else(|| changed_since(entry))
-}
-
 /// Undoes a change of a flow's weight, cap or hold.
 async fn undo_flow(
     app: &ControlPlane,
@@ -239,6 +151,7 @@ async fn undo_flow(
         (read(entry, entry.before.as_ref())?, read(entry, entry.after.as_ref())?);
     let pool = pool_by_name(app, &entry.subject)?;
     let (by, flow) = (before.by, before.flow.as_str());
+    let _one_at_a_time = app.pool_changes.lock().await;
     let now = settings_now(app, &pool, by, flow).await?;
     let (is_as_left, action) = match entry.action.as_str() {
         "pool.weight" => (now.weight == after.weight, "pool.weight"),
@@ -270,6 +183,7 @@ async fn undo_drain(
     entry: &AuditEntry,
 ) -> Result<(), ApiError> {
     let before: DrainEntry = read(entry, entry.before.as_ref())?;
+    let _one_at_a_time = app.pool_changes.lock().await;
     match set_drained_again(app, admin, &entry.subject, &before.worker, before.drained).await? {
         true => Ok(()),
         // It was so already.
@@ -289,16 +203,6 @@ mod tests {
             "after": after,
         }))
         .unwrap()
-    }
-
-    #[test]
-    fn only_what_was_changed_is_set_back_and_only_if_it_is_still_so() {
-        let entry = entry(json!({"a": 1, "b": null, "c": 3}), json!({"a": 2, "b": 5, "c": 3}));
-        let now = |a: u64, c: u64| json!({"a": a, "b": 5, "c": c});
-        let fields = changed_fields(&entry, &now(2, 3)).unwrap();
-        assert_eq!(Value::Object(fields.clone()), json!({"a": 1, "b": null}));
-        assert_eq!(changed_fields(&entry, &now(2, 9)).unwrap(), fields, "c is somebody else's");
-        assert_eq!(changed_fields(&entry, &now(9, 3)), Err(changed_since(&entry)));
     }
 
     #[test]

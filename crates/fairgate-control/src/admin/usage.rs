@@ -81,6 +81,9 @@ pub(super) struct UsageReportQuery {
     /// Format of the response: `json` or `csv` (default `json`).
     #[param(required = false)]
     format: UsageFormat,
+    /// True to compute `waited_p50_us` and `waited_p95_us` as well, which takes longer (default `false`).
+    #[param(required = false)]
+    quantiles: bool,
 }
 
 /// Returns a sum as the API shows it. `charged_by_all` are the charged tokens of all sums.
@@ -127,6 +130,7 @@ pub(super) async fn usage(
         tenant: query.tenant.map(|name| name.0),
         model: query.model.map(|name| name.0),
         charge: ChargeColumn::Real,
+        quantiles: query.quantiles,
     };
     report(&app, asked).await
 }
@@ -141,12 +145,13 @@ pub(super) struct UsageRequest {
     pub(super) tenant: Option<String>,
     pub(super) model: Option<String>,
     pub(super) charge: ChargeColumn,
+    pub(super) quantiles: bool,
 }
 
 /// Sums usage, and writes the response in the requested format.
 pub(super) async fn report(app: &ControlPlane, asked: UsageRequest) -> Result<Response, ApiError> {
     const DAY: i64 = 86_400_000_000;
-    let UsageRequest { by, split, format, tenant, model, charge, .. } = asked;
+    let UsageRequest { by, split, format, tenant, model, charge, quantiles, .. } = asked;
     if split.is_some_and(|split| split.0 == by.0) {
         let message = "split must be another attribute than by";
         return Err(ApiError::bad_request("invalid_query", message).in_field("split"));
@@ -155,8 +160,16 @@ pub(super) async fn report(app: &ControlPlane, asked: UsageRequest) -> Result<Re
     let since = asked.since.map_or(UnixMicros(now.0 - DAY), |since| since.at(now));
     let until = asked.until.map_or(now, |until| until.at(now));
     let split_by = split.map(|split| split.0);
-    let query =
-        UsageQuery { by: by.0, split: split_by, charge, since, until: Some(until), tenant, model };
+    let query = UsageQuery {
+        by: by.0,
+        split: split_by,
+        charge,
+        since,
+        until: Some(until),
+        tenant,
+        model,
+        quantiles,
+    };
     let sums = app.data.store.usage(query).await?;
     let row = |row| row_body(row, sums.charged);
     let rows: Vec<UsageRowBody> = sums.rows.into_iter().map(row).collect();

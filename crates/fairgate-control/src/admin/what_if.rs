@@ -330,13 +330,21 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
     };
     let folder = journal_folder(journal, pool);
     let took = i64::try_from(row.total_us).unwrap_or(i64::MAX);
+    let came = row.started_at;
     let range = ReplayRange {
-        since: Some(UnixMicros(row.started_at.0.saturating_sub(MARGIN_US))),
+        since: Some(UnixMicros(came.0.saturating_sub(MARGIN_US))),
         until: Some(UnixMicros(row.started_at.0.saturating_add(took).saturating_add(MARGIN_US))),
     };
     let id = row.request.clone();
     let found = look(app, move || {
-        let plan = match ReplayPlan::of_folder(&folder, range) {
+        let plan = ReplayPlan::of_folder(&folder, range).or_else(|error| match error {
+            // The request came within the margin after the journal's beginning.
+            ReplayError::NotKept { .. } => {
+                ReplayPlan::of_folder(&folder, ReplayRange { since: Some(came), ..range })
+            }
+            error => Err(error),
+        });
+        let plan = match plan {
             Ok(plan) => plan.with_lines_max(LINES_MAX),
             Err(
                 error @ (ReplayError::NotKept { .. }

@@ -213,6 +213,7 @@ async fn set_drained(
     WorkerPath { pool, worker }: &WorkerPath,
     drained: bool,
 ) -> Result<Json<WorkerBody>, ApiError> {
+    let _one_at_a_time = app.pool_changes.lock().await;
     let changed = app.data.pools.drain_worker(pool, worker, drained, audit(app, admin)).await?;
     let words = if drained { "a worker was drained" } else { "a worker was undrained" };
     log_worker_change(admin, pool, worker, changed, words);

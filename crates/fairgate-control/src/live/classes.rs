@@ -54,6 +54,8 @@ impl ClassRows {
 
     /// Returns the classes, sorted by name; `now` is the pool's time, from which waits are computed.
     pub(super) fn views(self, now: Micros) -> Vec<ClassView> {
+        let deficit =
+            |row: &ClassRow| row.deficit.map(|credit| u64::try_from(credit).unwrap_or(u64::MAX));
         let view = |(name, row): (String, ClassRow)| ClassView {
             name,
             weight: row.weight,
@@ -62,7 +64,8 @@ impl ClassRows {
             now: row.standing.now(row.queued, row.slots),
             expected_wait_ms: row.rate.expected_wait_ms(row.queued),
             oldest_wait_us: row.oldest.map(|since| now.0.saturating_sub(since.0)),
-            deficit_tokens: row.deficit.map(|tokens| u64::try_from(tokens).unwrap_or(u64::MAX)),
+            deficit: deficit(&row),
+            deficit_tokens: deficit(&row),
             slot_cap: row.slots,
             weight_share: row.due.active_part().map(shown_part),
             service: row.service.view(),

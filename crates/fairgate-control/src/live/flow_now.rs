@@ -11,7 +11,7 @@ use fairgate_store::Directory;
 /// Removes everything that depends on which prompts other tenants have sent.
 pub(crate) fn hide_tokens(now: &mut FlowNow) {
     (now.due_share, now.got_share) = (None, None);
-    (now.asked_share, now.asked_tokens) = (None, None);
+    (now.asked_share, now.asked, now.asked_tokens) = (None, None, None);
 }
 
 /// Returns a row without its state, its parts and its waits.
@@ -42,7 +42,8 @@ impl FlowNowSource<'_> {
         now.due_share = part(row.due_ppm);
         now.got_share = part(row.got_ppm);
         now.asked_share = part(row.asked_ppm);
-        now.asked_tokens = row.asked_ppm.is_some().then_some(row.asked);
+        now.asked = row.asked_ppm.is_some().then_some(row.asked);
+        now.asked_tokens = now.asked;
         now.window_s = self.window.seconds;
         (now.wait_p50_ms, now.wait_p95_ms) = (row.wait_p50_ms, row.wait_p95_ms);
         now.refused = self.refusals.in_last_minute(self.pool, by, name);

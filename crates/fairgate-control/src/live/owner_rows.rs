@@ -17,7 +17,7 @@ use crate::lag_in_tokens::FlowLag;
 
 /// Maximum number of tenants per pool in the view, and of projects per pool. Those with the most requests queued or in
 /// flight are shown.
-const ROWS_SHOWN: usize = 1000;
+pub(super) const ROWS_SHOWN: usize = 1000;
 
 /// Sums over all flows of one name. A name has several flows if a node above them shares by another attribute.
 #[derive(Clone, Debug, Default)]
@@ -155,7 +155,11 @@ impl OwnerRow {
 
     pub(super) fn group(self, name: String, directory: &Directory) -> GroupView {
         let known = directory.groups.iter().find(|group| group.name == name);
-        let served_tokens = u64::try_from(self.served).unwrap_or(u64::MAX);
+        let served = u64::try_from(self.served).unwrap_or(u64::MAX);
+        let in_flight_cost = u64::try_from(self.pending).unwrap_or(u64::MAX);
+        let lag = whole(self.lag);
+        let lag_bound = self.bound.map(|(_, most)| whole(most));
+        let lag_floor = self.bound.map(|(least, _)| whole(least));
         let shared_by = self.weight.filter(|weight| *weight > 0 && self.score.is_some());
         GroupView {
             weight: self.weight.or(known.map(|group| group.weight)).unwrap_or(0),
@@ -165,15 +169,20 @@ impl OwnerRow {
             now: self.standing.now(self.queued, self.slots),
             expected_wait_ms: self.rate.expected_wait_ms(self.queued),
             slot_cap: self.slots,
-            served_tokens,
-            in_flight_tokens: u64::try_from(self.pending).unwrap_or(u64::MAX),
+            served,
+            in_flight_cost,
+            served_tokens: Some(served),
+            in_flight_tokens: Some(in_flight_cost),
             share_score: shared_by
-                .map(|weight| (served_tokens as f64 / weight as f64 * 1000.0).round() / 1000.0),
+                .map(|weight| (served as f64 / weight as f64 * 1000.0).round() / 1000.0),
             order_score: self.score,
             weight_share: self.due.part().map(shown_part),
-            lag_tokens: whole(self.lag),
-            lag_bound_tokens: self.bound.map(|(_, most)| whole(most)),
-            lag_floor_tokens: self.bound.map(|(least, _)| whole(least)),
+            lag,
+            lag_bound,
+            lag_floor,
+            lag_tokens: Some(lag),
+            lag_bound_tokens: lag_bound,
+            lag_floor_tokens: lag_floor,
             service: self.service.view(),
         }
     }
@@ -200,11 +209,16 @@ impl OwnerRow {
             now: view.now,
             expected_wait_ms: view.expected_wait_ms,
             slot_cap: view.slot_cap,
+            served: view.served,
+            in_flight_cost: view.in_flight_cost,
             served_tokens: view.served_tokens,
             in_flight_tokens: view.in_flight_tokens,
             share_score: view.share_score,
             order_score: view.order_score,
             weight_share: view.weight_share,
+            lag: view.lag,
+            lag_bound: view.lag_bound,
+            lag_floor: view.lag_floor,
             lag_tokens: view.lag_tokens,
             lag_bound_tokens: view.lag_bound_tokens,
             lag_floor_tokens: view.lag_floor_tokens,

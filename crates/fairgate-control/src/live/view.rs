@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fairgate_api::admin::{FlowCondition, FlowNow, PoolView, ServiceView, TenantView, TiersView};
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
 use fairgate_core::snapshot::Snapshot;
@@ -16,7 +17,7 @@ use super::activity::FlowActivity;
 use super::classes::ClassRows;
 use super::flow_now::FlowNowSource;
 use super::flows::for_each_flow;
-use super::owner_rows::{OwnerRows, most_active};
+use super::owner_rows::{OwnerRows, ROWS_SHOWN, most_active};
 use super::policy_description::describe_policy;
 use super::tiers::tiers_view;
 use super::worker::workers;
@@ -33,6 +34,10 @@ pub(crate) fn service_of(flow: &FlowFairness) -> ServiceView {
 /// [`shares_cached_prompts`]: fairgate_proxy::pools::PoolSetup::shares_cached_prompts
 pub(crate) fn without_tokens(service: ServiceView) -> ServiceView {
     ServiceView {
+        got: None,
+        due: None,
+        difference: None,
+        bound: None,
         got_tokens: None,
         due_tokens: None,
         difference_tokens: None,
@@ -87,11 +92,18 @@ impl FlowServiceSum {
 
     pub(super) fn view(&self) -> ServiceView {
         let difference = self.got.zip(self.due).map(|(got, due)| got.saturating_sub(due.tokens));
+        let (got, due) = (self.got.map(whole), self.due.map(|due| whole(due.tokens)));
+        let difference = difference.map(whole);
+        let bound = self.due.map(|due| i64::try_from(due.bound).unwrap_or(i64::MAX));
         ServiceView {
-            got_tokens: self.got.map(whole),
-            due_tokens: self.due.map(|due| whole(due.tokens)),
-            difference_tokens: difference.map(whole),
-            bound_tokens: self.due.map(|due| i64::try_from(due.bound).unwrap_or(i64::MAX)),
+            got,
+            due,
+            difference,
+            bound,
+            got_tokens: got,
+            due_tokens: due,
+            difference_tokens: difference,
+            bound_tokens: bound,
             within_bound: self.due.map(|_| !self.outside),
             cap_use: self.cap_use.map(|cap_use| cap_use.thousandths() as f64 / 1000.0),
             strict: self.goes_before.as_deref().map(strict_order),
@@ -132,6 +144,7 @@ pub(super) fn pool_view(pool: &str, recent: &PoolFlows, directory: &Directory) -
     let nobody = Directory::default();
     PoolView {
         pool: pool.to_owned(),
+        unit: String::new(),
         algorithm: describe_policy(&snapshot.policy),
         slots: snapshot.capacity,
         in_flight: counts.in_flight,
@@ -161,6 +174,7 @@ pub(super) fn pool_view(pool: &str, recent: &PoolFlows, directory: &Directory) -
 pub(crate) fn without_rows(view: &PoolView) -> PoolView {
     PoolView {
         pool: view.pool.clone(),
+        unit: view.unit.clone(),
         algorithm: view.algorithm.clone(),
         classes: Vec::new(),
         groups: Vec::new(),
@@ -174,7 +188,8 @@ pub(crate) fn without_rows(view: &PoolView) -> PoolView {
 }
 
 /// Adds what the history and the directory know: the parts of the last minute, and the states of the flows.
-pub(crate) fn with_window(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+pub(crate) fn with_window(view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+    let mut view = with_refused(view, source);
     let window = &source.window;
     (view.window_s, view.granted) = (window.seconds, window.granted);
     view.refused = window.refused;
@@ -193,31 +208,58 @@ pub(crate) fn with_window(mut view: PoolView, source: &FlowNowSource<'_>) -> Poo
     view
 }
 
-/// Adds the tenants of the directory of which the pool has seen nothing.
-pub(crate) fn with_never_seen(mut view: PoolView, directory: &Directory) -> PoolView {
-    let shown = view.tenants.iter().map(|row| &*row.tenant);
-    let seen: HashSet<&str> = shown.chain(view.omitted.iter().map(String::as_str)).collect();
-    let never = |tenant: &&Tenant| !seen.contains(&*tenant.name);
-    let unseen: Vec<TenantView> = (directory.tenants.iter().filter(never))
-        .map(|tenant| TenantView {
-            tenant: tenant.name.clone(),
-            group: tenant.group.clone(),
-            tenant_id: tenant.name.clone(),
-            fairshare_group: tenant.group.clone(),
-            weight: tenant.weight,
-            now: FlowNow {
-                state: match tenant.disabled {
-                    true => FlowCondition::Disabled,
-                    false => FlowCondition::NeverSeen,
-                },
-                window_s: view.window_s,
-                ..FlowNow::default()
-            },
-            ..TenantView::default()
-        })
-        .collect();
-    view.tenants.extend(unseen);
+/// Adds the tenants of which the scheduler knows nothing because each of their requests was refused, and one of them in
+/// the last minute.
+fn with_refused(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+    let lately = source.refusals.refused_lately(source.pool, Attribute::Tenant);
+    if lately.is_empty() {
+        return view;
+    }
+    let lately: HashSet<&str> = lately.iter().map(|name| &**name).collect();
+    let absent = absent_tenants(&view, source.directory);
+    let refused: Vec<&Tenant> = absent.filter(|tenant| lately.contains(&*tenant.name)).collect();
+    let room = ROWS_SHOWN.saturating_sub(view.tenants.len());
+    let (shown, omitted) = refused.split_at(room.min(refused.len()));
+    view.tenants.extend(shown.iter().map(|tenant| row_without_requests(tenant)));
+    view.tenants.sort_by(|a, b| (&a.group, &a.tenant).cmp(&(&b.group, &b.tenant)));
+    view.tenants_omitted += omitted.len() as u64;
     view
+}
+
+/// Adds the tenants of the directory that the view does not list. Those of which no request has come have the state
+/// `never_seen`.
+pub(crate) fn with_never_seen(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
+    let absent = absent_tenants(&view, source.directory);
+    let mut absent: Vec<TenantView> = absent.map(row_without_requests).collect();
+    for row in &mut absent {
+        source.complete(Attribute::Tenant, &row.tenant, 0, &mut row.now);
+        if row.now.state == FlowCondition::Idle && row.now.last_refusal.is_none() {
+            row.now.state = FlowCondition::NeverSeen;
+        }
+    }
+    view.tenants.extend(absent);
+    view
+}
+
+/// Returns the tenants of the directory of which the pool has no request.
+fn absent_tenants<'a>(
+    view: &PoolView,
+    directory: &'a Directory,
+) -> impl Iterator<Item = &'a Tenant> + use<'a> {
+    let shown = view.tenants.iter().map(|row| row.tenant.clone());
+    let seen: HashSet<String> = shown.chain(view.omitted.iter().cloned()).collect();
+    directory.tenants.iter().filter(move |tenant| !seen.contains(&tenant.name))
+}
+
+fn row_without_requests(tenant: &Tenant) -> TenantView {
+    TenantView {
+        tenant: tenant.name.clone(),
+        group: tenant.group.clone(),
+        tenant_id: tenant.name.clone(),
+        fairshare_group: tenant.group.clone(),
+        weight: tenant.weight,
+        ..TenantView::default()
+    }
 }
 
 /// Adds the data that the scheduler does not have: the use of tokens and money by tier, and the state of the
@@ -230,6 +272,15 @@ pub(crate) fn with_tiers(mut view: PoolView, pool: &PoolHandle, snapshot: &Snaps
     }
     view.tiers = tiers_view(pool.spending.all());
     view.workers = workers(snapshot, pool);
+    view
+}
+
+/// Names the unit in which the pool's scheduler counts, and clears what would be called tokens and is not.
+pub(crate) fn with_unit(mut view: PoolView, unit: CostUnit) -> PoolView {
+    unit.name().clone_into(&mut view.unit);
+    if unit != CostUnit::Tokens {
+        view.clear_token_names();
+    }
     view
 }
 

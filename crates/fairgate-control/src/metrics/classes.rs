@@ -45,7 +45,7 @@ impl ClassGauges {
         }
     }
 
-    pub(super) fn read_pool(&self, pool: &Arc<str>, nodes: &[NodeFairness]) {
+    pub(super) fn read_pool(&self, pool: &Arc<str>, nodes: &[NodeFairness], counts_tokens: bool) {
         let mut classes: BTreeMap<&Arc<str>, ClassSums> = BTreeMap::new();
         let nodes = nodes.iter().filter(|node| node.by == Attribute::Class);
         for flow in nodes.flat_map(|node| &node.flows) {
@@ -60,6 +60,9 @@ impl ClassGauges {
             let labels = ClassLabels { pool: pool.clone(), class: class.clone() };
             self.in_flight.get_or_create(&labels).set(gauge_value(sum.in_flight));
             self.queued.get_or_create(&labels).set(gauge_value(sum.queued));
+            if !counts_tokens {
+                continue;
+            }
             self.got.get_or_create(&labels).set(gauge_value(sum.got));
             if let Some(due) = sum.due {
                 self.due.get_or_create(&labels).set(gauge_value(due));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::fairness::{FlowFairness, NodeFairness};
 use fairgate_proxy::metrics::PoolLabel;
@@ -181,8 +182,12 @@ impl PoolGauges {
             self.set_live(&labels, &live);
         }
         if let Some(fairness) = fairness {
+            let counts_tokens = pool.setup().unit() == CostUnit::Tokens;
             self.set_fairness(&labels, &fairness);
-            self.classes.read_pool(&labels.pool, &fairness);
+            if counts_tokens {
+                self.set_tokens(&labels, &fairness);
+            }
+            self.classes.read_pool(&labels.pool, &fairness, counts_tokens);
         }
         for worker in pool.workers() {
             self.set_worker(&labels.pool, worker);
@@ -219,19 +224,23 @@ impl PoolGauges {
     }
 
     fn set_fairness(&self, labels: &PoolLabel, nodes: &[NodeFairness]) {
+        let all = nodes.iter().flat_map(|node| &node.flows).filter_map(FlowLag::of);
+        let used = all.filter_map(|lag| lag.bound_used_thousandths()).max().unwrap_or(0);
+        self.bound_used.get_or_create(labels).set(used as f64 / 1000.0);
+        // drr promises no shares, so the difference of its classes has no bound.
+        let outside = shares(nodes).filter(|flow| !flow.is_within_bound()).count();
+        self.outside.get_or_create(labels).set(gauge_value(outside));
+    }
+
+    /// Sets the gauges of service, whose names count tokens. A pool that counts in another unit has none of them.
+    fn set_tokens(&self, labels: &PoolLabel, nodes: &[NodeFairness]) {
         let all = || nodes.iter().flat_map(|node| &node.flows).filter_map(FlowLag::of);
         let most = |lag: FlowLag| lag.bound.map_or(0, |(_, most)| most);
         let largest =
             |values: &mut dyn Iterator<Item = i128>| gauge_value(values.max().unwrap_or(0));
         self.lag.get_or_create(labels).set(largest(&mut all().map(|lag| lag.tokens)));
         self.bound.get_or_create(labels).set(largest(&mut all().map(most)));
-        let used = all().filter_map(|lag| lag.bound_used_thousandths()).max().unwrap_or(0);
-        self.bound_used.get_or_create(labels).set(used as f64 / 1000.0);
-        // drr promises no shares, so the difference of its classes has no bound.
-        let shares = nodes.iter().filter(|node| node.kind == "share").flat_map(|node| &node.flows);
-        let outside = shares.clone().filter(|flow| !flow.is_within_bound()).count();
-        self.outside.get_or_create(labels).set(gauge_value(outside));
-        let off = shares.filter_map(FlowFairness::difference).map(i128::unsigned_abs).max();
+        let off = shares(nodes).filter_map(FlowFairness::difference).map(i128::unsigned_abs).max();
         self.largest_difference.get_or_create(labels).set(gauge_value(off.unwrap_or(0)));
         let shown = if self.with_tenants { largest_of_tenants(nodes) } else { Vec::new() };
         if self.with_tenants {
@@ -345,6 +354,11 @@ impl PoolGauges {
         to.register_with_unit("worker_cache_learned", help, tokens(), self.cache_learned);
         self.classes.register_in(to);
     }
+}
+
+/// Returns the flows of the share nodes.
+fn shares(nodes: &[NodeFairness]) -> impl Iterator<Item = &FlowFairness> {
+    nodes.iter().filter(|node| node.kind == "share").flat_map(|node| &node.flows)
 }
 
 /// Returns the tenants with the largest lags, above or below 0. If a tenant is in several nodes of the tree, its

@@ -1,6 +1,6 @@
 /** What all changes have in common: send, remember how to take it back, draw again. */
 import { change } from '../core/api.js';
-import { offerUndo } from '../core/undo.js';
+import { newestAudit, offerUndo } from '../core/undo.js';
 import { requestUpdate } from '../core/update.js';
 
 /** @type {Set<() => void>} */
@@ -20,11 +20,13 @@ export function whenChanged(listener) {
  * @param {'POST' | 'PATCH' | 'DELETE'} method
  * @param {string} path
  * @param {unknown} body
- * @param {Omit<import('../core/undo.js').UndoEntry, 'at'> | null} undo
+ * @param {import('../core/undo.js').AuditedChange | null} audited null if the change cannot be undone
  */
-export async function make(method, path, body, undo) {
+export async function make(method, path, body, audited) {
+  const before = audited ? await newestAudit() : 0;
   const answer = await change(method, path, body);
-  if (undo) offerUndo(undo);
+  // Whether it can be undone is found out by the way: the change itself is made.
+  if (audited) void offerUndo(audited, before).catch(() => {});
   for (const listener of listeners) listener();
   requestUpdate();
   return answer;

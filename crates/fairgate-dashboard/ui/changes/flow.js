@@ -59,7 +59,7 @@ export function openWeight({ pool, by, flow, row, siblings }) {
       if (!weight) return [];
       const due = dueWithWeight(row, siblings, weight);
       const share = due === null ? 'Due changes at once' : `Due ${percent(row.weight_share ?? row.due_share)} → ${percent(due)} of the pool, of those that want something now`;
-      return [`${share}; nothing in flight is cut off.`, wherePartOf(by, pool)];
+      return [`${share}; nothing in flight is cut off.`, wherePartOf(by, pool), by === 'project' ? 'Undo is not offered for projects; set the weight again instead.' : ''];
     },
     submit: 'Set the weight',
     run: async (values) => {
@@ -88,21 +88,10 @@ function wherePartOf(by, pool) {
 async function setWeight(pool, by, flow, weight, before) {
   const label = `Weight ${count(before)} → ${count(weight)}`;
   if (by === 'class') {
-    const path = at`/pools/${pool}/weight`;
-    const undo = before === null ? null : { path, body: { by, flow, weight: before } };
-    await make('POST', path, { by, flow, weight }, undo && {
-      label, action: 'pool.weight', subject: flow,
-      check: { path: at`/fairshare/live`, steps: ['pools', { pool }, 'classes', { name: flow }, 'weight'], expected: weight },
-      send: { method: 'POST', path: undo.path, body: undo.body },
-    });
+    await make('POST', at`/pools/${pool}/weight`, { by, flow, weight }, { label, action: 'pool.weight', object: pool, part: flow, subject: flow });
     return;
   }
-  const home = HOMES[by](flow);
-  await make('PATCH', home, { weight }, before === null ? null : {
-    label, action: `${by}.patch`, subject: flow,
-    check: { path: home, steps: ['weight'], expected: weight },
-    send: { method: 'PATCH', path: home, body: { weight: before } },
-  });
+  await make('PATCH', HOMES[by](flow), { weight }, by === 'project' ? null : { label, action: `${by}.patch`, object: flow, subject: flow });
 }
 
 /** @param {FlowChange} flow */
@@ -123,7 +112,7 @@ export function openCap({ pool, by, flow, row }) {
     },
     submit: 'Set the cap',
     run: async (values) => {
-      await setCap(pool, by, flow, wholeNumber(values.cap), now);
+      await setCap(pool, by, flow, wholeNumber(values.cap));
       return null;
     },
   });
@@ -134,33 +123,17 @@ export function openCap({ pool, by, flow, row }) {
  * @param {FlowChange['by']} by
  * @param {string} flow
  * @param {number | null} cap
- * @param {number | null} before
  */
-async function setCap(pool, by, flow, cap, before) {
+async function setCap(pool, by, flow, cap) {
   const label = cap === null ? 'Cap removed' : `Capped at ${count(cap)}`;
   if (by === 'tenant') {
     const path = at`/tenants/${flow}`;
     // The limits of a tenant are set as a whole, so the others are read first and sent back as they were.
     const { limits } = await read(path);
-    const changed = { ...limits, in_flight: cap };
-    await make('PATCH', path, { limits: changed }, {
-      label, action: 'tenant.patch', subject: flow,
-      check: { path, steps: ['limits'], expected: changed },
-      send: { method: 'PATCH', path, body: { limits } },
-    });
+    await make('PATCH', path, { limits: { ...limits, in_flight: cap } }, { label, action: 'tenant.patch', object: flow, subject: flow });
     return;
   }
-  const path = at`/pools/${pool}/cap`;
-  await make('POST', path, { by, flow, slots: cap }, {
-    label, action: 'pool.cap', subject: flow,
-    check: { path: at`/fairshare/live`, steps: ['pools', { pool }, listOf(by), { name: flow }, 'cap'], expected: cap },
-    send: { method: 'POST', path, body: { by, flow, slots: before } },
-  });
-}
-
-/** @param {FlowChange['by']} by */
-function listOf(by) {
-  return { tenant: 'tenants', group: 'groups', class: 'classes', project: 'projects' }[by];
+  await make('POST', at`/pools/${pool}/cap`, { by, flow, slots: cap }, { label, action: 'pool.cap', object: pool, part: flow, subject: flow });
 }
 
 /** @param {FlowChange} flow */
@@ -178,14 +151,13 @@ export function openHold({ pool, by, flow, row }) {
           ],
     submit: isHeld ? 'Resume it' : 'Hold it',
     run: async () => {
-      const [to, back] = isHeld ? ['resume', 'hold'] : ['hold', 'resume'];
-      const body = { by, flow };
-      await make('POST', `${at`/pools/${pool}`}/${to}`, body, {
+      const to = isHeld ? 'resume' : 'hold';
+      await make('POST', `${at`/pools/${pool}`}/${to}`, { by, flow }, {
         label: isHeld ? `Resumed in ${pool}` : `Held in ${pool}`,
         action: `pool.${to}`,
+        object: pool,
+        part: flow,
         subject: flow,
-        check: { path: at`/pools/${pool}`, steps: ['held', { by, flow }], expected: isHeld ? null : body },
-        send: { method: 'POST', path: `${at`/pools/${pool}`}/${back}`, body },
       });
       return null;
     },

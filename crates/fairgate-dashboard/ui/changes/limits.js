@@ -57,9 +57,7 @@ export async function openLimits(kind, id, shown) {
     run: async (values) => {
       const after = limitsOf(fields, values);
       await make('PATCH', path, { limits: after }, {
-        label: 'Limits set', action: `${kind.slice(0, -1)}.patch`, subject: shown,
-        check: { path, steps: ['limits'], expected: after },
-        send: { method: 'PATCH', path, body: { limits } },
+        label: 'Limits set', action: `${kind.slice(0, -1)}.patch`, object: id, subject: shown,
       });
       return null;
     },

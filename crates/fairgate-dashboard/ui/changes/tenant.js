@@ -39,9 +39,7 @@ export function openDisable(tenant) {
     isDangerous: disabled,
     run: async () => {
       await make('PATCH', path, { disabled }, {
-        label: disabled ? 'Disabled' : 'Enabled', action: 'tenant.patch', subject: tenant.name,
-        check: { path, steps: ['disabled'], expected: disabled },
-        send: { method: 'PATCH', path, body: { disabled: tenant.disabled } },
+        label: disabled ? 'Disabled' : 'Enabled', action: 'tenant.patch', object: tenant.name, subject: tenant.name,
       });
       return null;
     },

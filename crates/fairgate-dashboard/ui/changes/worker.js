@@ -15,7 +15,7 @@ import { make } from './change.js';
 export function openDrain(pool, worker) {
   const isDrained = worker.state === 'drained';
   const path = at`/pools/${pool}/workers/${worker.name}`;
-  const [to, back] = isDrained ? ['undrain', 'drain'] : ['drain', 'undrain'];
+  const to = isDrained ? 'undrain' : 'drain';
   openDialog({
     title: html`${isDrained ? 'Take back' : 'Drain'} ${name(worker.name)} of ${name(pool)}`,
     consequences: () =>
@@ -30,9 +30,9 @@ export function openDrain(pool, worker) {
       await make('POST', `${path}/${to}`, undefined, {
         label: isDrained ? `Taken back in ${pool}` : `Drained in ${pool}`,
         action: `worker.${to}`,
+        object: pool,
+        part: worker.name,
         subject: worker.name,
-        check: { path: at`/pools/${pool}/workers`, steps: ['items', isDrained ? { name: worker.name } : { name: worker.name, state: 'drained' }, 'name'], expected: worker.name },
-        send: { method: 'POST', path: `${path}/${back}` },
       });
       return null;
     },

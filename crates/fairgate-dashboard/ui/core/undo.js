@@ -1,8 +1,9 @@
 /**
- * Undo of the last changes, for ten minutes. An entry is data, so it outlives a reload of the page: what to look at,
- * what must stand there (or somebody changed it since, and the undo is refused), and what to send.
+ * Undo of the last changes, for ten minutes. An entry names the audit entry of the change, so it outlives a reload of the
+ * page. The gateway makes the inverse change, and refuses it where somebody has changed the same since: it compares and
+ * changes in one step, so nobody comes between.
  */
-import { at, change, read } from './api.js';
+import { at, change, read, ApiFailure } from './api.js';
 import { requestUpdate } from './update.js';
 
 /** How long an undo is offered, in milliseconds. */
@@ -10,19 +11,24 @@ export const UNDO_MS = 10 * 60 * 1000;
 
 const KEY = 'fairgate-undo';
 
-/**
- * A step into an answer: a field, or the first element of a list whose fields are these.
- * @typedef {string | Record<string, unknown>} Step
- */
+/** Number of audit entries among which that of a change is looked for. */
+const LOOKED_AT = 20;
 
 /**
- * @typedef {object} UndoEntry
+ * A change as the audit trail has it.
+ * @typedef {object} AuditedChange
  * @property {string} label what was done, such as `Capped at 8`
  * @property {string} action the audit trail's word, such as `tenant.patch`
- * @property {string} subject what was changed
+ * @property {string} object the audit trail's subject: the tenant, group, key or pool
+ * @property {string} [part] flow or worker of the pool that was changed
+ * @property {string} subject what was changed, for people
+ *
+ * @typedef {object} UndoEntry
+ * @property {string} label
+ * @property {string} action
+ * @property {string} subject
  * @property {number} at when, in milliseconds since 1970
- * @property {{ path: string, steps: Step[], expected: unknown }} check
- * @property {{ method: 'POST' | 'PATCH' | 'DELETE', path: string, body?: unknown }} send
+ * @property {number} audit id of the audit entry
  */
 
 /** @type {{ entries: UndoEntry[], problem: string | null }} */
@@ -44,10 +50,24 @@ export function offeredUndos() {
   return undo.entries;
 }
 
-/** @param {Omit<UndoEntry, 'at'>} entry */
-export function offerUndo(entry) {
+/** Returns the id of the newest audit entry; 0 if there is none. */
+export async function newestAudit() {
+  const { items } = await read(at`/audit`, { limit: 1 });
+  return items[0]?.id ?? 0;
+}
+
+/**
+ * Offers to undo a change that was made after this audit entry. A change that changed nothing has none of its own, and
+ * some kinds cannot be undone.
+ * @param {AuditedChange} made
+ * @param {number} after
+ */
+export async function offerUndo({ label, action, object, part, subject }, after) {
+  const { items } = await read(at`/audit`, { action, subject: object, limit: LOOKED_AT });
+  const isIt = (/** @type {any} */ entry) => entry.id > after && entry.undo && (part === undefined || [entry.after?.flow, entry.after?.worker].includes(part));
+  const entry = items.find(isIt);
   undo.problem = null;
-  keep([{ ...entry, at: Date.now() }, ...undo.entries]);
+  if (entry) keep([{ label, action, subject, at: Date.now(), audit: entry.id }, ...undo.entries]);
   requestUpdate();
 }
 
@@ -65,39 +85,15 @@ export function forgetUndo(entry) {
 export async function takeBack(entry) {
   undo.problem = null;
   try {
-    const found = pick(await read(entry.check.path), entry.check.steps);
-    if (!same(found, entry.check.expected)) {
-      undo.problem = `Not undone: somebody changed ${entry.subject} since. Open it to see what it is now.`;
-    } else {
-      await change(entry.send.method, entry.send.path, entry.send.body);
-      keep(undo.entries.filter((other) => other !== entry));
-    }
+    await change('POST', at`/audit/${entry.audit}/undo`);
+    keep(undo.entries.filter((other) => other !== entry));
   } catch (error) {
-    undo.problem = `Not undone: ${error instanceof Error ? error.message : error}`;
+    const isChanged = error instanceof ApiFailure && error.code === 'changed_since';
+    undo.problem = isChanged
+      ? `Not undone: somebody changed ${entry.subject} since. Open it to see what it is now.`
+      : `Not undone: ${error instanceof Error ? error.message : error}`;
   }
   requestUpdate();
-}
-
-/**
- * Follows steps into an answer. What is not there is null.
- * @param {any} value
- * @param {Step[]} steps
- */
-export function pick(value, steps) {
-  for (const step of steps) {
-    if (value === null || value === undefined) return null;
-    value = typeof step === 'string' ? value[step] : find(value, step);
-  }
-  return value ?? null;
-}
-
-/**
- * @param {any} list
- * @param {Record<string, unknown>} fields
- */
-function find(list, fields) {
-  if (!Array.isArray(list)) return null;
-  return list.find((item) => Object.entries(fields).every(([name, value]) => item[name] === value)) ?? null;
 }
 
 /**
@@ -117,12 +113,4 @@ export function same(a, b) {
 function keep(entries) {
   undo.entries = entries;
   sessionStorage.setItem(KEY, JSON.stringify(entries));
-}
-
-/**
- * Returns the path of a pool in the API, for checks.
- * @param {string} pool
- */
-export function poolPath(pool) {
-  return at`/pools/${pool}`;
 }

@@ -19,7 +19,7 @@ const READ_MS = 5000;
 
 export class FlowPanel {
   /**
-   * @param {() => string} pool
+   * @param {() => string} pool name of the pool, if its policy divides by this kind
    * @param {'tenant' | 'group' | 'class' | 'project'} by
    * @param {string} flow
    */

@@ -30,6 +30,7 @@ export const WINDOWS = /** @type {const} */ ({
  * @property {Values} wait_p95_ms
  *
  * @typedef {object} PoolHistory
+ * @property {string} by
  * @property {number} step_s
  * @property {string} start
  * @property {number} points

@@ -23,7 +23,7 @@ export class MyPage {
     this.requests = new Resource((signal) => read(at`/requests`, { limit: 100 }, signal), READ_MS).start();
     this.ended = new Resource((signal) => read(at`/me/attempts`, { limit: 50, last: true }, signal), LIST_MS).start();
     this.history = new Resource((signal) => read(at`/me/history`, { since: '1h', step: 60 }, signal), LIST_MS).start();
-    this.usage = new Resource((signal) => read(at`/me/usage`, { by: 'day', since: '7d' }, signal), LIST_MS * 6).start();
+    this.usage = new Resource((signal) => read(at`/me/usage`, { by: 'day', since: '7d', quantiles: true }, signal), LIST_MS * 6).start();
     /** @type {Map<string, Resource<any>>} */
     this.whys = new Map();
     /** @type {import('../core/keys.js').KeyBinding[]} */

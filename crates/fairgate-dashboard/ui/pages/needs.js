@@ -22,7 +22,7 @@ const NEARLY = 0.9;
  * @typedef {object} NeedSources
  * @property {import('../core/types.js').LivePool[]} pools
  * @property {any} health answer of /readyz
- * @property {any} fleet answer of /fleet
+ * @property {any[]} questions tasks that wait for a person
  * @property {any[]} settings items of /pools
  * @property {any[]} budgets budgets of all hosted use
  */
@@ -45,7 +45,7 @@ export function isOutside(row) {
  * @param {NeedSources} sources
  * @returns {Need[]}
  */
-export function needs({ pools, health, fleet, settings, budgets }) {
+export function needs({ pools, health, questions, settings, budgets }) {
   /** @type {Need[]} */
   const list = [];
   for (const reason of [...(health?.reasons ?? []), ...(health?.degraded ?? [])]) {
@@ -54,19 +54,8 @@ export function needs({ pools, health, fleet, settings, budgets }) {
   for (const pool of pools) list.push(...needsOfPool(pool));
   for (const pool of settings) list.push(...needsOfSettings(pool));
   list.push(...needsOfBudgets(budgets));
-  for (const id of tasksForPeople(fleet)) list.push(needOfTask(id));
+  for (const task of questions) list.push(needOfTask(task.id));
   return list.sort((a, b) => a.rank - b.rank);
-}
-
-/**
- * Returns the ids of the tasks that wait for a person.
- * @param {any} fleet
- * @returns {Set<string>}
- */
-export function tasksForPeople(fleet) {
-  const waiting = (fleet?.waiting ?? []).map((/** @type {any} */ why) => ({ id: why.task, state: why.state }));
-  const all = [...(fleet?.running ?? []), ...waiting];
-  return new Set(all.filter((task) => task.state === 'WAITING_INPUT').map((task) => task.id));
 }
 
 /**

@@ -21,6 +21,7 @@ class OverviewPage {
   title = 'Overview';
   order = new RowOrder('name');
   fleet = new Resource(() => read(at`/fleet`), READ_MS).start();
+  questions = new Resource(() => read(at`/tasks`, { state: 'WAITING_INPUT', limit: 100 }), READ_MS).start();
   health = new Resource(readHealth, READ_MS).start();
   pools = new Resource(() => read(at`/pools`), READ_MS).start();
   hosted = new Resource(() => read(at`/hosted`), READ_MS).start();
@@ -32,7 +33,7 @@ class OverviewPage {
   keys = [sortKey(this.order, () => this.columns())];
 
   leave() {
-    for (const resource of [this.fleet, this.health, this.pools, this.hosted, this.history]) resource.stop();
+    for (const resource of [this.fleet, this.questions, this.health, this.pools, this.hosted, this.history]) resource.stop();
   }
 
   view() {
@@ -44,7 +45,7 @@ class OverviewPage {
     const list = needs({
       pools,
       health: this.health.value,
-      fleet: this.fleet.value,
+      questions: this.questions.value?.items ?? [],
       settings: this.pools.value?.items ?? [],
       budgets: this.hosted.value?.budgets ?? [],
     });
@@ -122,7 +123,7 @@ async function readHealth() {
 async function readHistories() {
   const histories = await Promise.all(
     livePools().map(async (pool) => {
-      const history = await read(at`/pools/${pool.pool}/history`, { by: 'tenant', step: 60, since: '1h' }).catch(() => null);
+      const history = await read(at`/pools/${pool.pool}/history`, { step: 60, since: '1h' }).catch(() => null);
       return /** @type {const} */ ([pool.pool, history?.all.waiting ?? []]);
     }),
   );

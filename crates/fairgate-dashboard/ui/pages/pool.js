@@ -90,14 +90,21 @@ class PoolPage {
     const flow = this.query.get('flow');
     if (flow === (this.panel?.flow ?? null) && this.by() === (this.panel?.by ?? this.by())) return;
     this.panel?.leave();
-    this.panel = flow ? new FlowPanel(() => this.name(), this.by(), flow) : null;
+    this.panel = flow ? new FlowPanel(() => (this.divides() ? this.name() : ''), this.by(), flow) : null;
   }
 
   /** @param {AbortSignal} signal */
   async readHistory(signal) {
     if (!this.name()) return null;
     const { since, step } = WINDOWS[this.window()];
-    return read(at`/pools/${this.name()}/history`, { by: this.by(), since, step }, signal);
+    // The history is that of the policy's flows. Without a name the gateway takes those at the root.
+    return read(at`/pools/${this.name()}/history`, { by: this.divides() ? this.by() : null, since, step }, signal);
+  }
+
+  /** Returns true if the rows that are chosen are flows of the policy. Other rows only count requests. */
+  divides() {
+    const rows = live.pools.get(this.name())?.[LISTS[this.by()]] ?? [];
+    return rows.some((row) => isNumber(row.got_tokens));
   }
 
   view() {
@@ -228,7 +235,7 @@ class PoolPage {
 
   /** @param {import('./history_charts.js').PoolHistory} history */
   charts(history) {
-    return html`${sharesChart(history, this.by())}
+    return html`${sharesChart(history, history.by)}
       <div class="columns"><div>${waitingChart(history, history.all)}</div><div>${waitsChart(history, history.all)}</div></div>`;
   }
 }

@@ -57,9 +57,9 @@ export class RequestPage {
   journalView() {
     if (!this.journal) {
       return html`<p>The journal can tell, if the pool keeps one. Reading it takes up to a few seconds.</p>
-        <button @click=${() => (this.journal = new Resource(() => read(at`/requests/${this.id}`, { journal: true })).start())}>Explain it from the journal</button>`;
+        <button @click=${() => (this.journal = new Resource(() => read(at`/requests/${this.id}/journal`)).start())}>Explain it from the journal</button>`;
     }
-    return loaded(this.journal, (answer) => html`<ol id="journal">${(answer.journal?.story ?? ['The journal does not tell.']).map((/** @type {string} */ line) => html`<li>${line}</li>`)}</ol>`);
+    return loaded(this.journal, (answer) => html`<ol id="journal">${(answer.story ?? []).map((/** @type {string} */ line) => html`<li>${line}</li>`)}</ol>`);
   }
 }
 

@@ -36,7 +36,7 @@ class UsagePage {
   asked() {
     const by = this.query.get('by') ?? 'day';
     const split = this.query.get('split') ?? '';
-    return { by, split: split === by ? '' : split, since: this.query.get('last') ?? '7d', tenant: this.query.get('tenant') };
+    return { by, split: split === by ? '' : split, since: this.query.get('last') ?? '7d', tenant: this.query.get('tenant'), quantiles: true };
   }
 
   unit() {
@@ -74,7 +74,7 @@ class UsagePage {
 
   csv() {
     const query = new URLSearchParams();
-    for (const [field, value] of Object.entries({ ...this.asked(), format: 'csv' })) if (value) query.set(field, value);
+    for (const [field, value] of Object.entries({ ...this.asked(), format: 'csv' })) if (value) query.set(field, String(value));
     return `${this.path}?${query}`;
   }
 

@@ -8,6 +8,7 @@ import { mayChange } from '../core/session.js';
 import { requestUpdate } from '../core/update.js';
 import { wholeNumber } from '../components/dialog.js';
 import { name } from '../components/name.js';
+import { when } from '../components/number.js';
 import { choice, failureNote, pageHead, section, select } from '../components/page.js';
 import { RowOrder, dataTable, sortKey } from '../components/table.js';
 
@@ -35,6 +36,8 @@ class WhatIfPage {
     this.error = null;
     /** @type {{ by: string, flows: DiffRow[], all: any } | null} */
     this.result = null;
+    /** @type {string | null} */
+    this.begins = null;
     this.order = new RowOrder('requests', true);
     this.keys = [sortKey(this.order, () => this.columns())];
   }
@@ -53,7 +56,7 @@ class WhatIfPage {
         key: (row) => row.flow,
         order: this.order,
         empty: 'No request in this time.',
-      })}<p class="quiet">What this cannot know: clients would have behaved differently.</p>`) : nothing}`;
+      })}${this.begins ? html`<p class="quiet">The journal begins at ${when(this.begins)}, so this is since then.</p>` : nothing}<p class="quiet">What this cannot know: clients would have behaved differently.</p>`) : nothing}`;
   }
 
   /** @param {string[]} pools */
@@ -92,15 +95,28 @@ class WhatIfPage {
     }
     this.isRunning = true;
     requestUpdate();
-    const what = this.kind === 'weight' ? { weights: [{ by: this.by, flow: this.flow.trim(), weight }] } : { policy_file: this.policy };
-    try {
-      this.result = await change('POST', at`/what-if`, { pool: this.pool, since: this.since, ...(this.kind === 'weight' ? { by: this.by } : {}), ...what });
-      this.order.sortAgain();
-    } catch (error) {
-      this.error = /** @type {Error} */ (error);
-    }
+    await this.ask(this.since, weight);
     this.isRunning = false;
     requestUpdate();
+  }
+
+  /**
+   * Asks what would have been since a time. If the journal begins later, since then.
+   * @param {string} since
+   * @param {number | null} weight
+   * @returns {Promise<void>}
+   */
+  async ask(since, weight) {
+    const what = this.kind === 'weight' ? { weights: [{ by: this.by, flow: this.flow.trim(), weight }] } : { policy_file: this.policy };
+    try {
+      this.result = await change('POST', at`/what-if`, { pool: this.pool, since, ...(this.kind === 'weight' ? { by: this.by } : {}), ...what });
+      this.begins = since === this.since ? null : since;
+      this.order.sortAgain();
+    } catch (error) {
+      const begins = error instanceof ApiFailure && error.code === 'not_kept' && since === this.since ? /begins at (\S+);/.exec(error.message)?.[1] : null;
+      if (begins) return this.ask(begins, weight);
+      this.error = /** @type {Error} */ (error);
+    }
   }
 
   /** @param {Error} error */

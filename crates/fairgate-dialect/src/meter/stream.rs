@@ -26,6 +26,8 @@ pub(super) struct StreamMeter {
     /// Bytes of all data lines so far. A report of more output than these bytes make plausible is not accepted.
     data_bytes: u64,
     has_text: bool,
+    /// Number of events with text so far.
+    text_events: u32,
     /// True if the reason why the model stopped has passed, so that only the usage and the end are to come.
     finished: bool,
     ended: bool,
@@ -87,6 +89,7 @@ impl StreamMeter {
             tally,
             data_bytes: 0,
             has_text: false,
+            text_events: 0,
             finished: false,
             ended: false,
             failed: false,
@@ -102,7 +105,7 @@ impl StreamMeter {
         let mut cuts = ChunkCuts::default();
         let mut begin = self.late_line_feed(chunk, &mut cuts);
         let mut rest = &chunk[..];
-        let spoke = self.has_text;
+        let (spoke, events_before) = (self.has_text, self.text_events);
         while let Some(piece) = self.lines.next(&mut rest) {
             let at = chunk.len() - rest.len();
             match piece {
@@ -127,6 +130,7 @@ impl StreamMeter {
             }
         }
         passed.first_token = self.has_text && !spoke;
+        passed.output_events = self.text_events.wrapping_sub(events_before);
         passed.terminal = self.ended;
         self.event.begun |= begin < chunk.len();
         self.place(chunk, begin, cuts, &mut passed);
@@ -191,6 +195,7 @@ impl StreamMeter {
             StreamEventMeaning::Document(found) => {
                 self.tally.add(found, self.data_bytes);
                 self.has_text |= found.text_bytes > 0;
+                self.text_events = self.text_events.wrapping_add(u32::from(found.text_bytes > 0));
                 self.finished |= found.finished;
                 self.failed |= found.error
                     || matches!(found.kind, AnswerEventKind::Failed | AnswerEventKind::Error);

@@ -1,13 +1,14 @@
 //! Calls of [`Fleet`] for the part of the gateway that delivers events to webhooks.
 
 use fairgate_api::fleet::{WebhookEventKind, WebhookPendingEvent};
-use fairgate_store::TransactionDurability;
+use fairgate_store::{BudgetExhausted, TransactionDurability};
 
 use crate::call_context::CallContext;
 use crate::fleet::{Fleet, FleetFuture};
 use crate::webhooks::WebhookSubscription;
 use crate::webhooks::budget_alerts::BudgetAlerts;
 use crate::webhooks::delivery_queue::{self, WebhookDelivery, WebhookResult, WebhookTotals};
+use crate::webhooks::directory_budgets;
 use crate::webhooks::event_log::{self, WebhookBody};
 
 /// Actor of deliveries. They change nothing that the history or the audit trail shows.
@@ -74,12 +75,22 @@ impl Fleet {
         })
     }
 
-    /// Writes events for budgets that have reached 80 % or 100 % since the last call, of any server.
+    /// Notes that a budget of a tenant or a group refused a request. The next [`Fleet::check_budgets`] counts it as used
+    /// up if it is nearly so. This does not wait for anything.
+    pub fn note_budget_refusal(&self, refused: &BudgetExhausted) {
+        if self.options().webhooks.wants(WebhookEventKind::Budget) {
+            self.refused_budgets().note(refused);
+        }
+    }
+
+    /// Writes events for budgets of projects, tenants and groups that have reached 80 % or 100 % since the last call, of
+    /// any server.
     pub fn check_budgets(&self) -> FleetFuture<'_, ()> {
         Box::pin(async move {
             if !self.options().webhooks.wants(WebhookEventKind::Budget) {
                 return Ok(());
             }
+            self.check_directory_budgets().await?;
             let is_any_due =
                 self.look(|tx, call| Ok(call.budget_alerts().is_any_due(tx, call.now)?));
             if !is_any_due.await? {
@@ -90,6 +101,26 @@ impl Fleet {
                     Ok(call.budget_alerts().check(tx, call.now)?)
                 });
             check.await
+        })
+    }
+
+    fn check_directory_budgets(&self) -> FleetFuture<'_, ()> {
+        Box::pin(async move {
+            let refused = self.refused_budgets().take();
+            let noted = refused.clone();
+            let due = self.look(move |tx, call| Ok(directory_budgets::due(tx, &noted, call.now)?));
+            if due.await?.is_empty() {
+                return Ok(());
+            }
+            let write = self.transact(
+                TransactionDurability::ThroughKill,
+                ACTOR.to_owned(),
+                move |tx, call| {
+                    let webhooks = &call.options.webhooks;
+                    Ok(directory_budgets::write(tx, webhooks, &refused, call.now)?)
+                },
+            );
+            write.await
         })
     }
 

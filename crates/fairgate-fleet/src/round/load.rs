@@ -258,7 +258,7 @@ fn workspaces(
     Ok(found)
 }
 
-/// Free workspace.
+/// Workspace that no task has.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeWorkspace {
     pub(crate) id: String,

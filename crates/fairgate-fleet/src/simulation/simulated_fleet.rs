@@ -1,7 +1,7 @@
 //! The simulated fleet, and the passing of time in it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fairgate_api::agents::Claim;
@@ -19,18 +19,9 @@ use crate::fleet::Fleet;
 use crate::fleet_clock::FleetClock;
 use crate::options::{FleetCredit, FleetOptions, FleetShare};
 use crate::round_timer::RoundTimer;
+use crate::testing::TestFleetClock;
 
 const START: i64 = 1_800_000_000_000_000;
-
-/// Clock that the simulation sets.
-#[derive(Debug)]
-pub(super) struct FleetSimClock(pub(super) AtomicI64);
-
-impl FleetClock for FleetSimClock {
-    fn now(&self) -> UnixMicros {
-        UnixMicros(self.0.load(Ordering::Relaxed))
-    }
-}
 
 pub(super) struct FleetSimulation {
     pub(super) seed: u64,
@@ -39,7 +30,7 @@ pub(super) struct FleetSimulation {
     /// Address of the database if it is in a file, and the folder of that file.
     pub(super) url: Option<String>,
     _folder: Option<tempfile::TempDir>,
-    pub(super) clock: Arc<FleetSimClock>,
+    pub(super) clock: Arc<TestFleetClock>,
     pub(super) options: FleetOptions,
     pub(super) servers: Vec<FleetSimServer>,
     pub(super) agents: Vec<FleetSimAgent>,
@@ -216,7 +207,7 @@ impl FleetSimulation {
             store,
             url,
             _folder: folder,
-            clock: Arc::new(FleetSimClock(AtomicI64::new(START))),
+            clock: TestFleetClock::at(UnixMicros(START)),
             options,
             servers: Vec::new(),
             agents: Vec::new(),

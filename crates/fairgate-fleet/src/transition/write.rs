@@ -199,7 +199,7 @@ fn write_states(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_database::{add_project, add_task, in_memory};
+    use crate::testing::{add_project, add_task, in_memory};
     use crate::transition::load_task;
 
     const NOW: UnixMicros = UnixMicros(1_000);

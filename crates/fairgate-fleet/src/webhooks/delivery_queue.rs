@@ -23,7 +23,7 @@ pub struct WebhookDelivery {
     pub webhook: String,
     /// Id of the event.
     pub id: String,
-    /// JSON to send.
+    /// JSON text of the event.
     pub body: String,
     /// Number of this try, counted from 1.
     pub tries: u32,

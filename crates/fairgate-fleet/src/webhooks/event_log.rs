@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fairgate_api::fleet::WebhookEventKind;
-use fairgate_store::{StoreError, Transaction};
+use fairgate_store::{BudgetBalance, BudgetScope, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde::Serialize;
 use serde_json::json;
@@ -20,7 +20,7 @@ pub(crate) const PENDING_OF_TENANT_MAX: u64 = 250;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WebhookEvent<'a> {
     pub(crate) kind: WebhookEventKind,
-    /// Project that the event is about; `None` if it is about all projects together.
+    /// Project that the event is about; `None` if it is about all projects together, or about a tenant or a group.
     pub(crate) project: Option<&'a str>,
     pub(crate) subject: WebhookSubject<'a>,
 }
@@ -32,6 +32,8 @@ pub(crate) enum WebhookSubject<'a> {
     Claim { task: &'a str, agent: Option<&'a str>, epoch: u64 },
     /// Budget of which webhooks are notified that it is used up to so many percent. Amounts are tokens.
     Budget { percent: u32, used: u64, reserved: u64, limit: u64 },
+    /// Budget of a tenant or a group of which webhooks are notified that it is used up to so many percent.
+    OwnedBudget { percent: u32, balance: &'a BudgetBalance },
 }
 
 /// Body of a request to a webhook.
@@ -44,6 +46,8 @@ pub(crate) struct WebhookBody<'a> {
     pub(crate) at: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,15 @@ pub(crate) struct WebhookBody<'a> {
     pub(crate) reserved: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<u64>,
+    /// Unit of the amounts: `tokens`, or `money` in millionths of the currency.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unit: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) period: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tier: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) resets_at: Option<i64>,
 }
 
 impl WebhookBody<'_> {
@@ -69,6 +82,16 @@ impl WebhookBody<'_> {
 }
 
 impl WebhookEvent<'_> {
+    /// Returns the tenant that the event is about, given the tenants of projects.
+    fn tenant<'t>(&'t self, tenants: &'t HashMap<String, String>) -> Option<&'t str> {
+        match self.subject {
+            WebhookSubject::OwnedBudget { balance, .. } => {
+                (balance.scope == BudgetScope::Tenant).then_some(&*balance.owner)
+            }
+            _ => self.project.and_then(|project| tenants.get(project)).map(String::as_str),
+        }
+    }
+
     fn body(&self, id: &str, tenant: Option<&str>, now: UnixMicros) -> String {
         let body = WebhookBody {
             id,
@@ -90,6 +113,22 @@ impl WebhookEvent<'_> {
                 ..body
             }
             .text(),
+            WebhookSubject::OwnedBudget { percent, balance } => {
+                let is_group = balance.scope == BudgetScope::Group;
+                WebhookBody {
+                    group: is_group.then_some(&balance.owner),
+                    percent: Some(percent),
+                    used: Some(balance.used),
+                    reserved: Some(balance.reserved),
+                    limit: Some(balance.limit),
+                    unit: Some(balance.unit.into()),
+                    period: Some(balance.period.into()),
+                    tier: Some(balance.tier.into()),
+                    resets_at: Some(balance.resets_at.0),
+                    ..body
+                }
+                .text()
+            }
         }
     }
 }
@@ -123,8 +162,7 @@ pub(crate) fn record(
     let mut room = PendingRoom::load(tx, &webhooks)?;
     let mut rows = Vec::new();
     for event in events {
-        let tenant = event.project.and_then(|project| tenants.get(project));
-        let tenant = tenant.map(String::as_str);
+        let tenant = event.tenant(&tenants);
         let id = new_id()?;
         let body = event.body(&id, tenant, now);
         for webhook in webhooks.iter().filter(|webhook| webhook.events.contains(&event.kind)) {

@@ -8,9 +8,9 @@ use fairgate_fleet::{
     Fleet, FleetError, LimitCause, TaskCompletion, TaskFailure, TaskHeartbeat, TaskRelease,
 };
 use fairgate_store::{TaskClaim, UnixMicros};
+use fairgate_testkit::postgres_server::PostgresServer;
 use tokio::task::JoinHandle;
 
-use crate::server::Server;
 use crate::world::{Kind, World, agent, on_every_database};
 
 on_every_database![
@@ -242,24 +242,24 @@ async fn a_limit_holds_for_what_is_given_back(world: World) {
 /// PostgreSQL stands still for an hour of the fleet's time, which is a second of ours.
 #[test]
 fn while_the_database_is_away_no_lease_ends() {
-    let server = Server::start();
+    let server = PostgresServer::start_for_tests().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
-        let url = server.url(&server.database().await);
+        let url = server.socket_url(&server.create_database().await.unwrap());
         let world = World::at(Kind::Postgres, url, tempfile::tempdir().unwrap()).await;
         let running = begun(&world).await;
         let waiting = tokio::spawn({
             let fleet = world.fleet.clone();
             async move { fleet.claim(&agent("c"), Duration::from_secs(60)).await }
         });
-        server.stand_still();
+        server.hang().unwrap();
         let refused = world.fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeat::default()).await;
         assert!(matches!(refused, Err(FleetError::Store(_))), "{refused:?}");
         let refused = world.fleet.complete(&agent("b"), "two", 1, TaskCompletion::default()).await;
         assert!(matches!(refused, Err(FleetError::Store(_))), "{refused:?}");
         world.pass(HOUR);
-        server.go_on();
+        server.go_on().unwrap();
         // The loop goes on by itself, and so does whoever waits.
         world.add_soon("q", "three").await;
         assert_eq!(waiting.await.unwrap().unwrap().unwrap().task, "three");

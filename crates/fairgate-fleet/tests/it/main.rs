@@ -11,9 +11,6 @@ mod logs;
 mod people;
 mod results;
 mod rounds;
-#[allow(dead_code, reason = "the store's tests need more of it")]
-#[path = "../../../fairgate-store/tests/it/server.rs"]
-mod server;
 mod transitions;
 mod webhooks;
 mod world;

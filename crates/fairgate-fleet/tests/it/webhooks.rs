@@ -7,7 +7,10 @@ use fairgate_fleet::{
     Fleet, LimitCause, TaskFailure, TaskHeartbeat, TaskQuestion, WebhookDelivery, WebhookResult,
     WebhookSubscription,
 };
-use fairgate_store::TaskClaim;
+use fairgate_store::{
+    Budget, BudgetExhausted, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, DirectoryChange,
+    DirectoryLimits, GroupPatch, TaskClaim, TenantPatch,
+};
 use serde_json::Value;
 
 use crate::world::{World, agent, on_every_database, task_of};
@@ -22,6 +25,8 @@ on_every_database![
     what_is_too_much_is_dropped_and_counted,
     budgets_are_told_at_80_and_100_percent,
     a_refused_call_is_a_budget_at_100_percent,
+    budgets_of_tenants_and_groups_are_told_once_over_all_servers,
+    a_refusal_of_a_nearly_used_budget_is_100_percent,
     a_webhook_that_is_gone_keeps_events_for_a_day,
 ];
 
@@ -310,6 +315,152 @@ async fn a_refused_call_is_a_budget_at_100_percent(world: World) {
     assert_eq!(percents(&world).await, [(100, Some("p".to_owned()))], "500 of 600 are set aside");
     world.fleet.note_limit(&claim, until(240), LimitCause::Provider).await.unwrap();
     assert!(percents(&world).await.is_empty());
+}
+
+/// Days since 1970 on which the tests' clock starts, and on which its month begins.
+const DAY: i64 = crate::world::START / 86_400_000_000;
+const MONTH: i64 = DAY - 14;
+
+/// Sets what an owner used in the period that begins on this day.
+async fn use_up(world: &World, owner: (&str, &str), period: (&str, i64), tokens: u64, money: u64) {
+    let ((scope, owner), (period, first_day)) = (owner, period);
+    let sql = format!(
+        "INSERT INTO sums (scope, owner, period, first_day, tokens_used, tokens_reserved, money_used) \
+         VALUES ('{scope}', '{owner}', '{period}', {first_day}, {tokens}, 7, {money}) \
+         ON CONFLICT (scope, owner, period, first_day) DO UPDATE SET tokens_used = {tokens}, money_used = {money}"
+    );
+    world.sql(&sql, Vec::new()).await;
+}
+
+async fn set_budgets(world: &World, budgets: Vec<Budget>) {
+    let limits = DirectoryLimits { budgets, ..DirectoryLimits::default() };
+    let patch = TenantPatch { limits: Some(limits), ..TenantPatch::default() };
+    let change = DirectoryChange::PatchTenant { name: "t".into(), patch };
+    world.store.change("admin", world.now(), change).await.unwrap();
+}
+
+/// What the events are about that all servers write when they look at the same time.
+async fn owned(world: &World, servers: &[Fleet]) -> Vec<String> {
+    let looks = servers.iter().map(|server| {
+        let server = server.clone();
+        tokio::spawn(async move { server.check_budgets().await })
+    });
+    for look in looks.collect::<Vec<_>>() {
+        look.await.unwrap().unwrap();
+    }
+    let events = due(&world.fleet).await;
+    for event in &events {
+        settle(&world.fleet, event, Ok(())).await;
+    }
+    let mut told: Vec<String> = (events.iter().map(body))
+        .map(|body| {
+            assert_eq!((&body["type"], &body["project"]), (&"budget".into(), &Value::Null));
+            let text = |field: &str| body[field].as_str().unwrap_or("-").to_owned();
+            let number = |field: &str| body[field].as_u64().unwrap();
+            format!(
+                "{} {} {} {} {}: {} % of {}, {} used",
+                text("tenant"),
+                text("group"),
+                text("period"),
+                text("unit"),
+                text("tier"),
+                number("percent"),
+                number("limit"),
+                number("used"),
+            )
+        })
+        .collect();
+    told.sort_unstable();
+    told
+}
+
+async fn budgets_of_tenants_and_groups_are_told_once_over_all_servers(world: World) {
+    told_of_all(&world);
+    let another = world.fleet_on(world.another_store().await);
+    another.set_webhooks(vec![ops(&WebhookEventKind::ALL)]);
+    let servers = [world.fleet.clone(), another.clone(), world.fleet.clone(), another];
+    let money = Budget {
+        period: BudgetPeriod::Month,
+        unit: BudgetUnit::Money,
+        tier: BudgetTier::Any,
+        amount: 5_000_000,
+    };
+    set_budgets(&world, vec![Budget::tokens(1_000, BudgetPeriod::Day), money]).await;
+    let budgets = vec![Budget::tokens(10_000, BudgetPeriod::Month)];
+    let patch = GroupPatch { budgets: Some(budgets), ..GroupPatch::default() };
+    let change = DirectoryChange::PatchGroup { name: "g".into(), patch };
+    world.store.change("admin", world.now(), change).await.unwrap();
+    let (tenant, group) = (("tenant", "t"), ("group", "g"));
+    let (day, month) = (("day", DAY), ("month", MONTH));
+    use_up(&world, tenant, day, 799, 0).await;
+    // What another period or another owner used does not count.
+    use_up(&world, tenant, ("day", DAY - 1), 5_000, 0).await;
+    use_up(&world, ("tenant", "u"), day, 5_000, 0).await;
+    assert!(owned(&world, &servers).await.is_empty());
+    use_up(&world, tenant, day, 800, 0).await;
+    use_up(&world, tenant, month, 900, 4_500_000).await;
+    use_up(&world, group, month, 12_000, 0).await;
+    let told = [
+        "- g month tokens any: 100 % of 10000, 12000 used",
+        "t - day tokens any: 80 % of 1000, 800 used",
+        "t - month money any: 80 % of 5000000, 4500000 used",
+    ];
+    assert_eq!(owned(&world, &servers).await, told);
+    assert!(owned(&world, &servers).await.is_empty(), "once");
+    use_up(&world, tenant, day, 1_000, 0).await;
+    assert_eq!(owned(&world, &servers).await, ["t - day tokens any: 100 % of 1000, 1000 used"]);
+    use_up(&world, tenant, day, 1_500, 0).await;
+    assert!(owned(&world, &servers).await.is_empty(), "once");
+    // Another amount is another budget.
+    set_budgets(&world, vec![Budget::tokens(1_600, BudgetPeriod::Day)]).await;
+    assert_eq!(owned(&world, &servers).await, ["t - day tokens any: 80 % of 1600, 1500 used"]);
+    // So is another day, and the rows of the day before are gone.
+    world.pass(86_400);
+    assert!(owned(&world, &servers).await.is_empty());
+    use_up(&world, tenant, ("day", DAY + 1), 1_600, 0).await;
+    assert_eq!(owned(&world, &servers).await, ["t - day tokens any: 100 % of 1600, 1600 used"]);
+    let rows = "SELECT COUNT(*) FROM fleet_budget_notices";
+    assert_eq!(world.number(rows).await, 3, "one of today, two of this month");
+    // Who does not want to be told of budgets costs nothing.
+    world.fleet.set_webhooks(vec![ops(&[WebhookEventKind::Question])]);
+    set_budgets(&world, vec![Budget::tokens(1_700, BudgetPeriod::Day)]).await;
+    world.fleet.check_budgets().await.unwrap();
+    assert_eq!(world.number(rows).await, 3);
+}
+
+async fn a_refusal_of_a_nearly_used_budget_is_100_percent(world: World) {
+    told_of_all(&world);
+    set_budgets(&world, vec![Budget::tokens(1_000, BudgetPeriod::Day)]).await;
+    let refused = |used, wanted| BudgetExhausted {
+        scope: BudgetScope::Tenant,
+        owner: "t".into(),
+        period: BudgetPeriod::Day,
+        unit: BudgetUnit::Tokens,
+        tier: BudgetTier::Any,
+        limit: 1_000,
+        used,
+        reserved: 0,
+        wanted,
+        waits_for_files: false,
+        resets_at: world.now(),
+    };
+    let servers = [world.fleet.clone()];
+    let (tenant, day) = (("tenant", "t"), ("day", DAY));
+    // A request that is too large says nothing of a budget that is hardly used.
+    use_up(&world, tenant, day, 100, 0).await;
+    world.fleet.note_budget_refusal(&refused(100, 950));
+    assert!(owned(&world, &servers).await.is_empty());
+    use_up(&world, tenant, day, 900, 0).await;
+    assert_eq!(owned(&world, &servers).await, ["t - day tokens any: 80 % of 1000, 900 used"]);
+    // What is only reserved comes back.
+    world.fleet.note_budget_refusal(&refused(900, 100));
+    assert!(owned(&world, &servers).await.is_empty());
+    world.fleet.note_budget_refusal(&refused(900, 101));
+    world.fleet.note_budget_refusal(&refused(900, 200));
+    assert_eq!(owned(&world, &servers).await, ["t - day tokens any: 100 % of 1000, 900 used"]);
+    world.fleet.note_budget_refusal(&refused(900, 101));
+    use_up(&world, tenant, day, 1_000, 0).await;
+    assert!(owned(&world, &servers).await.is_empty(), "once");
 }
 
 async fn a_webhook_that_is_gone_keeps_events_for_a_day(world: World) {

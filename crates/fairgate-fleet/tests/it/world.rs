@@ -11,8 +11,7 @@ use fairgate_store::{
     AuditEntry, AuditQuery, DirectoryChange, DirectoryLimits, KeyHash, SqlValue, Store, StoreError,
     StoreOptions, UnixMicros,
 };
-
-use crate::server::server;
+use fairgate_testkit::postgres_server::shared_server;
 
 /// The moment at which every test begins.
 pub(crate) const START: i64 = 1_800_000_000_000_000;
@@ -84,7 +83,10 @@ impl World {
         let spool = tempfile::tempdir().unwrap();
         let url = match kind {
             Kind::Sqlite => "sqlite::memory:".to_owned(),
-            Kind::Postgres => server().url(&server().database().await),
+            Kind::Postgres => {
+                let server = shared_server();
+                server.socket_url(&server.create_database().await.unwrap())
+            }
         };
         Self::at(kind, url, spool).await
     }

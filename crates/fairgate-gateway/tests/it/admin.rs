@@ -86,7 +86,7 @@ impl Fixture {
         let (store, _) =
             Store::open("sqlite::memory:", StoreOptions::default()).await.expect("a store");
         let admin_token = KeyHash::of(TOKEN.as_bytes());
-        let options = GatewayOptions { config, store, admin_token };
+        let options = GatewayOptions { config, store, admin_token, may_disable_most: false };
         let gateway = Gateway::start(options).await.expect("a gateway");
         let router = fairgate_control::admin::router(gateway.control_plane().clone());
         Self { gateway, router, _folder: folder }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fairgate_config::{LeasesConfig, PolicyFile, PoolConfig, QuotaConfig};
+use fairgate_config::PolicyFile;
 use fairgate_journal::parse_policy;
 use fairgate_store::{DirectoryLimits, KeyRights};
 use http::StatusCode;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::admin::{Fixture, TOKEN, seen_by, seen_by_admin};
 use crate::support::client::{Answer, Question, post};
 use crate::support::scripted::{Call, Scripted};
-use crate::support::{House, house_with, open_rights, sim};
+use crate::support::{House, UNSTATED_QUOTA, house_with, lease_pool, open_rights, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -214,23 +214,9 @@ async fn families_and_explicit_classes_of_a_strict_policy_file_need_a_list_too()
 #[tokio::test]
 async fn leases_of_a_strict_order_need_a_list_too() {
     let house = house_with("http://127.0.0.1:9", |config| {
-        let quota = QuotaConfig {
-            account: None,
-            requests_per_minute: None,
-            tokens_per_minute: None,
-            burst_seconds: 1,
-            probe: true,
-            shared_limits: false,
-        };
         config.pools[0].policy = parse_policy(BANDS).unwrap();
-        let pool = PoolConfig {
-            name: "gpt".into(),
-            models: Vec::new(),
-            workers: Vec::new(),
-            leases: Some(LeasesConfig { ttl: std::time::Duration::from_secs(15), quota }),
-            ..config.pools[0].clone()
-        };
-        config.pools.push(pool);
+        let capacity = config.pools[0].capacity;
+        lease_pool(config, capacity, std::time::Duration::from_secs(15), UNSTATED_QUOTA);
     })
     .await;
     let lease = |key: &str, class: &str| {

@@ -210,7 +210,8 @@ async fn ids_survive_a_restart() {
     };
     let (store, _) = Store::open(config.store.url.expose(), options).await.unwrap();
     let admin_token = KeyHash::of(b"admin");
-    let options = GatewayOptions { config, store: store.clone(), admin_token };
+    let options =
+        GatewayOptions { config, store: store.clone(), admin_token, may_disable_most: false };
     let gateway = Gateway::start(options).await.unwrap();
     let house = House { gateway, store, key, folder };
     let next =

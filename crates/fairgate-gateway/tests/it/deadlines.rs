@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_config::{Config, LeasesConfig, PoolConfig, QuotaConfig};
+use fairgate_config::{Config, QuotaConfig};
 use fairgate_gateway::GatewayDrainReport;
 use fairgate_journal::parse_policy;
 use fairgate_store::{AttemptOutcome, DirectoryLimits, KeyRights};
@@ -13,7 +13,7 @@ use tokio::time::{advance, pause, resume};
 
 use crate::support::client::{Answer, Question, get, post};
 use crate::support::scripted::{Call, Scripted};
-use crate::support::{Folder, House, beside, config, house_in, house_with, open_rights, sim};
+use crate::support::{House, UNSTATED_QUOTA, beside, house_with, lease_pool, open_rights, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
@@ -192,7 +192,7 @@ async fn a_reload_changes_how_long_requests_may_wait() {
     let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.pools[0].queue_timeout = Duration::from_secs(2);
     let plan = house.gateway.reload(next.clone()).await.unwrap();
-    assert_eq!(plan.changes[0].to_string(), "pools.sim.queue_timeout: 10s → 2s");
+    assert_eq!(plan.plan.changes[0].to_string(), "pools.sim.queue_timeout: 10s → 2s");
     let after = asking(&house, batch());
     really_until(&house, |live| live.waiting == 2).await;
     advance(Duration::from_millis(2010)).await;
@@ -250,10 +250,7 @@ async fn a_deadline_counts_through_a_providers_pause() {
         config.upstreams[0].quota = QuotaConfig {
             account: Some("main".into()),
             requests_per_minute: Some(6000),
-            tokens_per_minute: None,
-            burst_seconds: 1,
-            probe: true,
-            shared_limits: false,
+            ..UNSTATED_QUOTA
         };
     })
     .await;
@@ -386,27 +383,11 @@ async fn a_bad_deadline_is_told_with_its_header_and_its_forms() {
 
 #[tokio::test]
 async fn a_lease_has_a_deadline_too() {
-    let folder = Folder::new();
-    let mut config = config(&folder, "http://127.0.0.1:9");
-    let quota = QuotaConfig {
-        account: None,
-        requests_per_minute: None,
-        tokens_per_minute: None,
-        burst_seconds: 1,
-        probe: true,
-        shared_limits: false,
-    };
-    let pool = PoolConfig {
-        name: "gpt".into(),
-        capacity: 1,
-        models: Vec::new(),
-        workers: Vec::new(),
-        policy: parse_policy(CLASSES).unwrap(),
-        leases: Some(LeasesConfig { ttl: Duration::from_secs(15), quota }),
-        ..config.pools[0].clone()
-    };
-    config.pools.push(pool);
-    let house = house_in(folder, config, DirectoryLimits::default()).await;
+    let house = house_with("http://127.0.0.1:9", |config| {
+        let pool = lease_pool(config, 1, Duration::from_secs(15), UNSTATED_QUOTA);
+        pool.policy = parse_policy(CLASSES).unwrap();
+    })
+    .await;
     let submit = async |body: Value| {
         post("/v1/leases", &body).key(&house.key).ask(house.gateway.addr()).await
     };

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{Answer, post};
 use crate::support::scripted::Scripted;
-use crate::support::{Folder, House, beside, config, house_in, house_with};
+use crate::support::{Folder, House, UNSTATED_QUOTA, beside, config, house_in, house_with};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
@@ -56,14 +56,7 @@ pub(crate) fn provider(model: &str, account: &Arc<SimAccount>) -> Sim {
 
 /// Draws on an account of which the file says nothing.
 pub(crate) fn hosted() -> QuotaConfig {
-    QuotaConfig {
-        account: Some("main".into()),
-        requests_per_minute: None,
-        tokens_per_minute: None,
-        burst_seconds: 1,
-        probe: true,
-        shared_limits: false,
-    }
+    QuotaConfig { account: Some("main".into()), ..UNSTATED_QUOTA }
 }
 
 /// 500 tokens of input, 500 of output.
@@ -305,7 +298,12 @@ async fn a_learned_rate_survives_a_restart() {
     gateway.drain(Duration::from_secs(5)).await;
     let config = config(&folder);
     let (store, _) = Store::open(config.store.url.expose(), StoreOptions::default()).await.unwrap();
-    let options = GatewayOptions { config, store, admin_token: KeyHash::of(b"admin") };
+    let options = GatewayOptions {
+        config,
+        store,
+        admin_token: KeyHash::of(b"admin"),
+        may_disable_most: false,
+    };
     let gateway = Gateway::start(options).await.unwrap();
     assert_eq!(rate(&gateway), learned);
     gateway.drain(Duration::from_secs(5)).await;

@@ -2,38 +2,21 @@
 
 use std::time::Duration;
 
-use fairgate_config::{LeasesConfig, PoolConfig, QuotaConfig};
+use fairgate_config::QuotaConfig;
 use fairgate_store::{DirectoryChange, DirectoryLimits, KeyRights};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::client::{Answer, get, post};
-use crate::support::{Folder, House, config, house_in, open_rights};
-
-const LEASES: &str = "/v1/leases";
+use crate::support::{House, LEASES, UNSTATED_QUOTA, house_with, lease_pool, open_rights};
 
 /// A gateway with a pool of leases, beside the pool `sim` that serves the model `sim`.
 async fn leasing(requests_per_minute: Option<u64>) -> House {
-    let folder = Folder::new();
-    let mut config = config(&folder, "http://127.0.0.1:9");
-    let quota = QuotaConfig {
-        account: None,
-        requests_per_minute,
-        tokens_per_minute: None,
-        burst_seconds: 1,
-        probe: true,
-        shared_limits: false,
-    };
-    let pool = PoolConfig {
-        name: "gpt".into(),
-        capacity: 32,
-        models: Vec::new(),
-        workers: Vec::new(),
-        leases: Some(LeasesConfig { ttl: Duration::from_secs(15), quota }),
-        ..config.pools[0].clone()
-    };
-    config.pools.push(pool);
-    house_in(folder, config, DirectoryLimits::default()).await
+    let quota = QuotaConfig { requests_per_minute, ..UNSTATED_QUOTA };
+    house_with("http://127.0.0.1:9", |config| {
+        lease_pool(config, 32, Duration::from_secs(15), quota);
+    })
+    .await
 }
 
 async fn submit(house: &House, key: &str, wait_ms: u64) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairgate_config::{Config, LeasesConfig, PoolConfig, QuotaConfig};
+use fairgate_config::QuotaConfig;
 use fairgate_store::{
     AttemptOutcome, AttemptRow, Budget, BudgetPeriod, DirectoryLimits, KeyRights, UsageSource,
 };
@@ -11,33 +11,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::support::client::{Answer, get, post, raw};
-use crate::support::{Folder, House, SOON, config, house_in};
+use crate::support::{Folder, House, LEASES, SOON, UNSTATED_QUOTA, config, house_in, lease_pool};
 
-const LEASES: &str = "/v1/leases";
 /// Nobody listens there; nothing is sent to it.
 const NOWHERE: &str = "http://127.0.0.1:9";
-
-const QUOTA: QuotaConfig = QuotaConfig {
-    account: None,
-    requests_per_minute: None,
-    tokens_per_minute: None,
-    burst_seconds: 1,
-    probe: true,
-    shared_limits: false,
-};
-
-/// Adds a pool of leases, which comes before the other one by its name.
-fn lease_pool(config: &mut Config, capacity: u64, ttl: Duration, quota: QuotaConfig) {
-    let pool = PoolConfig {
-        name: "gpt".into(),
-        capacity,
-        models: Vec::new(),
-        workers: Vec::new(),
-        leases: Some(LeasesConfig { ttl, quota }),
-        ..config.pools[0].clone()
-    };
-    config.pools.push(pool);
-}
 
 async fn leasing_with(
     capacity: u64,
@@ -52,7 +29,7 @@ async fn leasing_with(
 }
 
 async fn leasing(capacity: u64, ttl: Duration) -> House {
-    leasing_with(capacity, ttl, QUOTA, DirectoryLimits::default()).await
+    leasing_with(capacity, ttl, UNSTATED_QUOTA, DirectoryLimits::default()).await
 }
 
 /// A client with this key.
@@ -302,7 +279,7 @@ async fn what_a_provider_says_is_left_holds_the_pool_back() {
 
 #[tokio::test]
 async fn rates_of_the_pool_hold_over_all_clients() {
-    let quota = QuotaConfig { requests_per_minute: Some(600), ..QUOTA };
+    let quota = QuotaConfig { requests_per_minute: Some(600), ..UNSTATED_QUOTA };
     let house = leasing_with(50, LONG, quota, DirectoryLimits::default()).await;
     let other = house.tenant("other", DirectoryLimits::default()).await;
     // Ten a second, and ten that were saved up.
@@ -330,7 +307,7 @@ async fn rates_of_the_pool_hold_over_all_clients() {
 async fn budgets_count_leases() {
     let budgets = vec![Budget::tokens(1000, BudgetPeriod::Day)];
     let limits = DirectoryLimits { budgets, ..DirectoryLimits::default() };
-    let house = leasing_with(4, LONG, QUOTA, limits).await;
+    let house = leasing_with(4, LONG, UNSTATED_QUOTA, limits).await;
     let client = house.client();
     let first = client.lease(json!({"cost": 600}), "granted").await;
     let second = client.submit(json!({"cost": 600, "wait_ms": 1000})).await;

@@ -43,4 +43,5 @@ mod task_weights;
 mod tiers;
 mod unrecorded;
 mod unwell;
+mod worker_time;
 mod workers;

@@ -127,7 +127,7 @@ async fn a_reload_adds_and_removes_workers_models_and_pools() {
     second.models[0].name = "other".into();
     second.models[0].upstream_name = Some("sim".into());
     next.pools.push(second);
-    let plan = house.gateway.reload(next.clone()).await.unwrap();
+    let plan = house.gateway.reload(next.clone()).await.unwrap().plan;
     assert!(plan.pools.added.contains("second") && plan.pools.changed.contains("sim"), "{plan:?}");
     assert_eq!(post(CHAT, &chat(false)).key(&house.key).ask(addr).await.status, StatusCode::OK);
     assert_eq!((a.stats().requests, b.stats().requests), (0, 1));
@@ -137,7 +137,7 @@ async fn a_reload_adds_and_removes_workers_models_and_pools() {
     assert_eq!(a.stats().requests, 1);
     assert_eq!(house.gateway.data_plane().pools.all()[1].gate.status().await.unwrap().capacity, 3);
     // And back again.
-    let plan = house.gateway.reload(now).await.unwrap();
+    let plan = house.gateway.reload(now).await.unwrap().plan;
     assert!(plan.pools.removed.contains("second"));
     let gone = post(CHAT, &other).key(&house.key).ask(addr).await;
     assert_eq!(gone.status, StatusCode::NOT_FOUND);
@@ -240,8 +240,12 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
     replay(&folder);
     let (store, _) =
         Store::open(configuration.store.url.expose(), StoreOptions::default()).await.unwrap();
-    let options =
-        GatewayOptions { config: configuration, store, admin_token: KeyHash::of(b"admin") };
+    let options = GatewayOptions {
+        config: configuration,
+        store,
+        admin_token: KeyHash::of(b"admin"),
+        may_disable_most: false,
+    };
     let gateway = Gateway::start(options).await.unwrap();
     let after = gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     assert_eq!(served(&before), served(&after));
@@ -300,8 +304,12 @@ async fn what_cannot_start_says_why() {
     let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     configuration.listen = taken.local_addr().unwrap();
-    let options =
-        |config| GatewayOptions { config, store: store.clone(), admin_token: KeyHash::of(b"x") };
+    let options = |config| GatewayOptions {
+        config,
+        store: store.clone(),
+        admin_token: KeyHash::of(b"x"),
+        may_disable_most: false,
+    };
     let error = Gateway::start(options(configuration.clone())).await.err().unwrap().to_string();
     assert!(error.contains(&configuration.listen.to_string()), "{error}");
     drop(taken);

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use fairgate_config::{LeasesConfig, PoolConfig, QuotaConfig};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{AttemptRow, Budget, BudgetPeriod, DirectoryLimits, UsageSource};
 use http::{Method, StatusCode};
@@ -10,11 +9,12 @@ use serde_json::{Value, json};
 
 use crate::support::client::{get, piece, post};
 use crate::support::scripted::Scripted;
-use crate::support::{Folder, House, config, house, house_in, house_with};
+use crate::support::{
+    Folder, House, LEASES, UNSTATED_QUOTA, config, house, house_in, house_with, lease_pool,
+};
 
 const CHAT: &str = "/v1/chat/completions";
 const EMBEDDINGS: &str = "/v1/embeddings";
-const LEASES: &str = "/v1/leases";
 /// Tokens a second by the default `output_default`.
 const DEFAULT_RATE: f64 = 51.2;
 
@@ -223,26 +223,10 @@ async fn share_beside_requests_for_one_token() -> f64 {
 
 /// A pool of leases with four slots.
 async fn leasing() -> House {
-    let folder = Folder::new();
-    let mut config = config(&folder, "http://127.0.0.1:9");
-    let quota = QuotaConfig {
-        account: None,
-        requests_per_minute: None,
-        tokens_per_minute: None,
-        burst_seconds: 1,
-        probe: true,
-        shared_limits: false,
-    };
-    let pool = PoolConfig {
-        name: "gpt".into(),
-        capacity: 4,
-        models: Vec::new(),
-        workers: Vec::new(),
-        leases: Some(LeasesConfig { ttl: Duration::from_secs(15), quota }),
-        ..config.pools[0].clone()
-    };
-    config.pools.push(pool);
-    house_in(folder, config, DirectoryLimits::default()).await
+    house_with("http://127.0.0.1:9", |config| {
+        lease_pool(config, 4, Duration::from_secs(15), UNSTATED_QUOTA);
+    })
+    .await
 }
 
 /// One client that leases slots until the end of the run: it holds each for a time, and then says `word` with `body`.

@@ -167,7 +167,12 @@ async fn what_was_said_of_workers_is_still_true_after_a_restart() {
     gateway.drain(SOON).await;
     let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
     let config = config(&folder, &a.url());
-    let options = GatewayOptions { config, store, admin_token: KeyHash::of(b"admin") };
+    let options = GatewayOptions {
+        config,
+        store,
+        admin_token: KeyHash::of(b"admin"),
+        may_disable_most: false,
+    };
     let gateway = Gateway::start(options).await.unwrap();
     let now = views(&gateway);
     let states: Vec<_> = now.iter().map(|it| (it.name.as_str(), it.state, it.slots)).collect();

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fairgate_config::{Config, HealthConfig, UpstreamConfig};
+use fairgate_config::{
+    Config, HealthConfig, LeasesConfig, PoolConfig, QuotaConfig, UpstreamConfig,
+};
 use fairgate_gateway::{Gateway, GatewayDrainReport, GatewayOptions};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{
@@ -73,6 +75,38 @@ pub fn beside(config: &Config, name: &str, url: &str) -> UpstreamConfig {
     UpstreamConfig { name: name.into(), url: url.parse().unwrap(), ..config.upstreams[0].clone() }
 }
 
+/// Path of the lease API.
+pub const LEASES: &str = "/v1/leases";
+
+/// The quota of a provider of which the file says nothing.
+pub const UNSTATED_QUOTA: QuotaConfig = QuotaConfig {
+    account: None,
+    requests_per_minute: None,
+    tokens_per_minute: None,
+    burst_seconds: 1,
+    probe: true,
+    shared_limits: false,
+};
+
+/// Adds a pool of leases, which comes before the other one by its name.
+pub fn lease_pool(
+    config: &mut Config,
+    capacity: u64,
+    ttl: Duration,
+    quota: QuotaConfig,
+) -> &mut PoolConfig {
+    let pool = PoolConfig {
+        name: "gpt".into(),
+        capacity,
+        models: Vec::new(),
+        workers: Vec::new(),
+        leases: Some(LeasesConfig { ttl, quota }),
+        ..config.pools[0].clone()
+    };
+    config.pools.push(pool);
+    config.pools.last_mut().unwrap()
+}
+
 /// A health path that is asked once at the start, and then only where requests fail.
 pub fn asked_when_suspect() -> Option<HealthConfig> {
     Some(HealthConfig {
@@ -106,8 +140,12 @@ pub async fn house_in(folder: Folder, config: Config, limits: DirectoryLimits) -
     };
     let (store, _) = Store::open(config.store.url.expose(), options).await.unwrap();
     let key = tenant(&store, "acme", limits).await;
-    let options =
-        GatewayOptions { config, store: store.clone(), admin_token: KeyHash::of(b"admin") };
+    let options = GatewayOptions {
+        config,
+        store: store.clone(),
+        admin_token: KeyHash::of(b"admin"),
+        may_disable_most: false,
+    };
     let gateway = Gateway::start(options).await.unwrap();
     House { gateway, store, key, folder }
 }

@@ -1,6 +1,6 @@
 //! Weights of requests in a load node: by model, by header and by lease, up to the key's right.
 
-use fairgate_config::{Config, LeasesConfig, PoolConfig, QuotaConfig};
+use fairgate_config::Config;
 use fairgate_journal::parse_policy;
 use fairgate_store::{DirectoryLimits, KeyRights};
 use http::StatusCode;
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::client::{Answer, Question, get, post};
 use crate::support::scripted::{Call, Scripted};
-use crate::support::{House, house_with};
+use crate::support::{House, UNSTATED_QUOTA, house_with, lease_pool};
 
 const CHAT: &str = "/v1/chat/completions";
 const BY_TENANT: &str = r#"{"load":{"by":"tenant"}}"#;
@@ -174,25 +174,9 @@ async fn a_weight_that_would_do_nothing_is_refused() {
 /// A pool of one leased slot with this policy, which comes before the other one by its name.
 async fn leasing(policy: &str) -> House {
     house_with("http://127.0.0.1:9", |config| {
-        let quota = QuotaConfig {
-            account: None,
-            requests_per_minute: None,
-            tokens_per_minute: None,
-            burst_seconds: 1,
-            probe: true,
-            shared_limits: false,
-        };
-        let mut pool = PoolConfig {
-            name: "gpt".into(),
-            capacity: 1,
-            models: Vec::new(),
-            workers: Vec::new(),
-            policy: parse_policy(policy).unwrap(),
-            leases: Some(LeasesConfig { ttl: Duration::from_secs(60), quota }),
-            ..config.pools[0].clone()
-        };
+        let pool = lease_pool(config, 1, Duration::from_secs(60), UNSTATED_QUOTA);
+        pool.policy = parse_policy(policy).unwrap();
         pool.cost.weights_by_model = true;
-        config.pools.push(pool);
     })
     .await
 }

@@ -311,6 +311,11 @@ impl WorkerTimeMeter {
         }
     }
 
+    /// Returns a typical request of a source; `None` if none of its requests has ended lately.
+    pub fn typical_request(&self, source: WorkSource) -> Option<RequestWork> {
+        self.sources.typical_request(source)
+    }
+
     /// Returns a typical request of each source that the meter has seen.
     pub fn typical_requests(&self) -> impl Iterator<Item = (WorkSource, RequestWork)> {
         self.sources.typical_requests()

@@ -74,18 +74,25 @@ impl WorkSources {
         }
     }
 
+    /// Returns a typical request of a source; `None` if none of its requests has ended.
+    pub(super) fn typical_request(&self, source: WorkSource) -> Option<RequestWork> {
+        Some(rounded(self.means.get(&source)?.request?))
+    }
+
     /// Returns the sources with a typical request of each.
     pub(super) fn typical_requests(&self) -> impl Iterator<Item = (WorkSource, RequestWork)> {
-        self.means.iter().filter_map(|(source, means)| {
-            let [input, cached, output, choices] = means.request?.map(whole);
-            Some((*source, RequestWork { input, cached, output, choices }))
-        })
+        self.means.iter().filter_map(|(source, means)| Some((*source, rounded(means.request?))))
     }
 
     /// Returns the greatest number of bytes that the sources may take: a tree's node is at least half full.
     pub(super) fn memory_bytes_max() -> usize {
         2 * SOURCES_MAX * (size_of::<WorkSource>() + size_of::<SourceMeans>())
     }
+}
+
+fn rounded(means: [f64; 4]) -> RequestWork {
+    let [input, cached, output, choices] = means.map(whole);
+    RequestWork { input, cached, output, choices }
 }
 
 #[cfg(test)]

@@ -4,17 +4,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fairgate_api::leases::{
+    LEASES, LeaseBody, LeaseSettlementBody, LeaseState, LeaseSubmissionBody,
+};
 use http_body_util::{BodyExt, Full};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{ClientConnection, ProveClient};
 use crate::evidence::AnswerEnd;
 use crate::scenario::ScenarioLeaseReport;
 
-/// Path of the lease API.
-const LEASES: &str = "/v1/leases";
 /// Longest time for which the gateway may delay the response to one request about a queued lease, in milliseconds.
 const WAIT_MS: u64 = 5000;
 
@@ -31,60 +32,70 @@ impl ProveClient {
             ScenarioLeaseReport::Used => input + output,
             ScenarioLeaseReport::NothingAndLowLimits => 1,
         };
-        let submission = json!({"cost": cost, "wait_ms": WAIT_MS});
-        let mut answer = self.ask_gateway(connection, Method::POST, LEASES, &submission).await;
+        let submission =
+            LeaseSubmissionBody { cost: Some(cost), wait_ms: WAIT_MS, ..Default::default() };
+        let mut answer =
+            self.ask_gateway(connection, Method::POST, LEASES, Some(&submission)).await;
         let lease = loop {
-            let body = match answer {
-                Ok(body) => body,
+            let LeaseBody { id: lease, state, .. } = match answer {
+                Ok(lease) => lease,
                 Err(end) => return end,
             };
-            let Some(lease) = body["id"].as_str().map(str::to_owned) else {
-                return broken("a lease without an id".into());
-            };
             *id = Some(lease.clone());
-            match body["state"].as_str() {
-                Some("granted") => break lease,
-                Some("queued") => {}
+            match state {
+                LeaseState::Granted => break lease,
+                LeaseState::Queued => {}
                 state => return broken(format!("a lease that is {state:?}")),
             }
             let path = format!("{LEASES}/{lease}?wait_ms={WAIT_MS}");
-            answer = self.ask_gateway(connection, Method::GET, &path, &Value::Null).await;
+            answer = self.ask_gateway(connection, Method::GET, &path, None::<&()>).await;
         };
         tokio::time::sleep(held).await;
         let (settlement, end) = match report {
             ScenarioLeaseReport::Used => (
-                json!({"input_tokens": input, "output_tokens": output}),
+                LeaseSettlementBody {
+                    input_tokens: Some(input),
+                    output_tokens: Some(output),
+                    ..Default::default()
+                },
                 AnswerEnd::Completed { input, output },
             ),
             ScenarioLeaseReport::NothingAndLowLimits => {
-                let headers = json!({
-                    "x-ratelimit-limit-requests": "1",
-                    "x-ratelimit-remaining-requests": "0",
-                    "x-ratelimit-reset-requests": "60s",
-                });
+                let headers = [
+                    ("x-ratelimit-limit-requests", "1"),
+                    ("x-ratelimit-remaining-requests", "0"),
+                    ("x-ratelimit-reset-requests", "60s"),
+                ];
+                let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
                 (
-                    json!({"tokens": 0, "status": 200, "headers": headers}),
+                    LeaseSettlementBody {
+                        tokens: Some(0),
+                        status: Some(200),
+                        headers: headers.into(),
+                        ..Default::default()
+                    },
                     AnswerEnd::Completed { input: 0, output: 0 },
                 )
             }
         };
         let path = format!("{LEASES}/{lease}/settle");
-        match self.ask_gateway(connection, Method::POST, &path, &settlement).await {
+        match self.ask_gateway(connection, Method::POST, &path, Some(&settlement)).await {
             Ok(_) => end,
             Err(end) => end,
         }
     }
 
-    /// Returns the JSON of a response with status 200. For any other response, the error is the result that the client
+    /// Returns the lease of a response with status 200. For any other response, the error is the result that the client
     /// records for the lease.
     async fn ask_gateway(
         &self,
         connection: &mut ClientConnection,
         method: Method,
         path: &str,
-        body: &Value,
-    ) -> Result<Value, AnswerEnd> {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        body: Option<&impl Serialize>,
+    ) -> Result<LeaseBody, AnswerEnd> {
+        let body = body.map(serde_json::to_vec).transpose();
+        let body = body.map_err(|error| broken(error.to_string()))?.unwrap_or_default();
         let request = Request::builder()
             .method(method)
             .uri(path)

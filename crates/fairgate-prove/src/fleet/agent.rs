@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fairgate_api::agents::Claim;
 use serde_json::{Value, json};
 
 use super::api::GatewayApiClient;
@@ -62,13 +63,15 @@ impl ProveAgent {
                 204 => continue,
                 _ => return Err(failed(&format!("{path}: {status} {claim}"))),
             }
+            let claim: Claim =
+                serde_json::from_value(claim).map_err(|error| failed(&error.to_string()))?;
             let completed = self.tally.completed.load(Ordering::Relaxed);
             if let AgentBehaviour::Dies { after } = self.manner
                 && completed >= after
             {
                 self.call(&claim, 0, &mut work).await?;
-                work.died_with = claim["task"].as_str().map(str::to_owned);
-                work.left_with = claim["key"].as_str().map(str::to_owned);
+                work.died_with = Some(claim.task);
+                work.left_with = claim.key;
                 return Ok(work);
             }
             self.work_on(&claim, &mut work).await?;
@@ -76,14 +79,14 @@ impl ProveAgent {
         Ok(work)
     }
 
-    async fn work_on(&self, claim: &Value, work: &mut AgentWork) -> Result<(), ProveError> {
-        let prompt = claim["prompt"].as_str().unwrap_or_default();
-        let calls = prompt.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(1);
+    async fn work_on(&self, claim: &Claim, work: &mut AgentWork) -> Result<(), ProveError> {
+        let calls =
+            claim.prompt.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(1);
         for number in 0..calls {
             self.call(claim, number, work).await?;
         }
         let lie = |number: u64| json!(if number.is_multiple_of(2) { 1_000_000 } else { 0 });
-        let mut said = json!({"epoch": claim["epoch"]});
+        let mut said = json!({"epoch": claim.epoch});
         if self.manner == AgentBehaviour::Lies {
             said["tokens"] = lie(work.calls);
             let (status, answer) = self.report("heartbeat", claim, &said).await?;
@@ -93,7 +96,7 @@ impl ProveAgent {
         }
         let (status, answer) = self.report("complete", claim, &said).await?;
         if status == 200 {
-            work.completed.push(claim["task"].as_str().unwrap_or_default().to_owned());
+            work.completed.push(claim.task.clone());
             self.tally.completed.fetch_add(1, Ordering::Relaxed);
         } else {
             work.trouble.push(format!("complete: {status} {answer}"));
@@ -104,24 +107,23 @@ impl ProveAgent {
     async fn report(
         &self,
         what: &str,
-        claim: &Value,
+        claim: &Claim,
         said: &Value,
     ) -> Result<(u16, Value), ProveError> {
-        let task = claim["task"].as_str().unwrap_or_default();
-        let path = format!("/api/v1/agents/{}/tasks/{task}/{what}", self.id);
+        let path = format!("/api/v1/agents/{}/tasks/{}/{what}", self.id, claim.task);
         self.api.post(&path, &self.token, said).await
     }
 
     async fn call(
         &self,
-        claim: &Value,
+        claim: &Claim,
         number: u64,
         work: &mut AgentWork,
     ) -> Result<(), ProveError> {
-        let key = claim["key"].as_str().unwrap_or_default();
+        let key = claim.key.as_deref().unwrap_or_default();
         let (least, most) = self.pattern.output_tokens;
         let output = least + (work.calls * 7 + number * 3) % (most - least + 1);
-        let task = claim["task"].as_str().unwrap_or_default();
+        let task = &claim.task;
         let prompt =
             format!("[sim:tokens={output}] call {number} for {task}, please do what is to be done");
         let (status, answer) = self.api.chat(key, &prompt, self.pattern.max_tokens).await?;
@@ -131,7 +133,7 @@ impl ProveAgent {
             return Ok(());
         }
         let used = answer["usage"]["total_tokens"].as_u64().unwrap_or(0);
-        let project = self.projects.iter().position(|it| claim["project"] == *it).unwrap_or(0);
+        let project = self.projects.iter().position(|it| claim.project == *it).unwrap_or(0);
         work.tokens[project] += used;
         self.tally.tokens[project].fetch_add(used, Ordering::Relaxed);
         Ok(())

@@ -26,7 +26,7 @@ fn directory() -> Directory {
         groups: vec![Group { name: "a".into(), weight: 500, budgets: Vec::new(), created_at }],
         tenants: vec![tenant("capped", limits), tenant("free", DirectoryLimits::default())],
         keys: Vec::new(),
-        hosted: Vec::new(),
+        ..Directory::default()
     }
 }
 

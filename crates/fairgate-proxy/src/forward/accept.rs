@@ -66,10 +66,20 @@ pub(super) struct ExpectedUsage {
     pub(super) charged: u64,
     /// Charged tokens of the expected usage as if no worker had the prompt cached.
     pub(super) charged_uncached: u64,
+    /// Cost that the scheduler counts for the expected usage; `None` if the pool counts tokens.
+    pub(super) scheduled: Option<ScheduledCost>,
     /// Input tokens of the prompt minus those that some worker is believed to have cached.
     pub(super) uncached_input: u64,
     pub(super) prefix: Option<Box<RequestPrefix>>,
     pub(super) last_worker: Option<Box<LastWorker>>,
+}
+
+/// Expected cost of a request in the unit of its pool.
+#[derive(Clone, Copy)]
+pub(super) struct ScheduledCost {
+    pub(super) cost: u64,
+    /// The cost as if no worker had the prompt cached.
+    pub(super) uncached: u64,
 }
 
 /// Runs every check that can refuse a request before it is submitted, except the rate limits. Nothing is kept of a
@@ -95,17 +105,23 @@ pub(super) async fn accept<S: RequestSource>(
     };
     let routed = read.route(model.pool.clone(), agent, session);
     let usage = source.expected_usage(&routed, &setup, &model, &chosen).await?;
-    let ExpectedUsage { expected, uncached_input, prefix, last_worker, .. } = usage;
     let RequestArrival { caller, kind, .. } = routed.arrival();
     let with_time = |charged| routed.pool.slot_time_price.expected(*kind, &caller.tenant, charged);
     let (estimate, estimate_uncached) =
         (with_time(usage.charged), with_time(usage.charged_uncached));
-    let class = setup.class(chosen.class.as_deref(), uncached_input);
+    let ScheduledCost { cost: scheduled, uncached: scheduled_uncached } = match &usage.scheduled {
+        Some(scheduled) => *scheduled,
+        None => ScheduledCost { cost: estimate, uncached: estimate_uncached },
+    };
+    let class = setup.class(chosen.class.as_deref(), usage.uncached_input);
     drop(setup);
+    let ExpectedUsage { expected, prefix, last_worker, .. } = usage;
     let terms = SubmitTerms {
         expected,
         estimate,
         estimate_uncached,
+        scheduled,
+        scheduled_uncached,
         class,
         prefix,
         last_worker,
@@ -197,8 +213,16 @@ impl ReadSource for ReadHttpSource {
             cost::expect(routed, &model.config, setup, body).await.with_more_input(history);
         let prefix = cost::look_up_prefix(routed, &model.config, body, expected.input);
         let cached = cost::most_cached(setup, chosen, route.dialect(), prefix.as_deref());
+        let tenant = &caller.tenant;
         Ok(ExpectedUsage {
             expected,
+            scheduled: cost::scheduled(
+                setup,
+                tenant,
+                &routed.ask,
+                expected,
+                prefix.is_some().then_some(cached),
+            ),
             charged: cost::estimate(setup.weights, expected, cached),
             charged_uncached: cost::estimate(setup.weights, expected, 0),
             uncached_input: expected.input.saturating_sub(cached),

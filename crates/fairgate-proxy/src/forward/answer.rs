@@ -365,6 +365,7 @@ impl UpstreamAnswer {
         if passed.first_token {
             in_flight.note_first_token();
         }
+        in_flight.flight.note_output(passed.output_events);
         if measured.is_none() && self.bytes_to_come != Some(0) {
             in_flight.note_used(passed.first_token);
         }

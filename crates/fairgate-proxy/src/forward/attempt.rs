@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fairgate_core::units::Tokens;
 use fairgate_dialect::{CacheWrites, RequestFields, TokenUsage, UsageMeter};
 use fairgate_money::{MicroUnits, TokenCounts};
+use fairgate_price::worker_time::RequestWork;
 use fairgate_runtime::Permit;
 use fairgate_store::{AttemptOutcome, UsageSource};
 
@@ -22,6 +23,7 @@ use crate::identity::Caller;
 use crate::live_count::LiveCountGuard;
 use crate::pools::{PoolHandle, PoolWorker, SentPrompt};
 use crate::upstream::{CircuitEpoch, FaultParty, QuotaTicket};
+use crate::worker_time::{self, CostTerms, MeteredAttempt};
 
 /// An attempt that holds its slot.
 pub(super) struct WorkerAttempt {
@@ -42,6 +44,12 @@ pub(super) struct WorkerAttempt {
     first_token: Option<Duration>,
     /// Time at which the attempt got its slot.
     since: Instant,
+    /// Terms on which the scheduler counts the attempt, as they were when it got its slot.
+    pub(super) cost_terms: CostTerms,
+    /// Number of answers that the request asks for.
+    pub(super) choices: u64,
+    /// The attempt in the meter of its worker's time; `None` before it is sent, and for a worker without a meter.
+    metered: Option<MeteredAttempt>,
     fault: AttemptFault,
 }
 
@@ -69,7 +77,12 @@ pub(super) enum AttemptFault {
 }
 
 impl WorkerAttempt {
-    pub(super) fn new(permit: Permit, worker: Arc<PoolWorker>) -> Self {
+    pub(super) fn new(
+        permit: Permit,
+        worker: Arc<PoolWorker>,
+        cost_terms: CostTerms,
+        choices: u64,
+    ) -> Self {
         let epoch = worker.upstream.condition.epoch();
         let counted = worker.in_flight.count_one();
         Self {
@@ -83,6 +96,9 @@ impl WorkerAttempt {
             meter: None,
             first_token: None,
             since: Instant::now(),
+            cost_terms,
+            choices,
+            metered: None,
             fault: AttemptFault::None,
         }
     }
@@ -104,6 +120,29 @@ impl WorkerAttempt {
         self.ticket =
             worker.account.as_ref().map(|account| account.sent(pool, &worker.name, quota));
         self.sent = AttemptSent::Yes { brownout };
+    }
+
+    /// Tells the meter of the worker's time that the attempt goes to the worker. `slots` is the number of the worker's
+    /// slots now.
+    pub(super) fn start_metering(
+        &mut self,
+        slots: u64,
+        source: (&str, &str),
+        expected: RequestWork,
+        streams: bool,
+    ) {
+        let now = Instant::now();
+        self.metered = self.worker.meter.as_ref().map(|meter| {
+            meter.set_slots(now, slots);
+            meter.granted(now, source, expected, streams)
+        });
+    }
+
+    /// Tells the meter of the worker's time that events of the answer with output have come.
+    pub(super) fn note_output(&self, events: u32) {
+        if let Some(metered) = self.metered.as_ref().filter(|_| events > 0) {
+            metered.note_output(Instant::now(), events);
+        }
     }
 
     pub(super) fn is_sent(&self) -> bool {
@@ -135,12 +174,20 @@ impl WorkerAttempt {
         self.first_token.get_or_insert(since_arrival);
     }
 
-    /// Tells the permit how many tokens would be charged if the client disconnected now. If `first_token` is true and the
+    /// Tells the permit what would be counted if the client disconnected now. If `first_token` is true and the
     /// policy counts first tokens, also reports to the pool that the first token has come.
     pub(super) fn note_used(&mut self, pool: &PoolHandle, first_token: bool) {
         let setup = pool.setup();
         if let Some(meter) = &self.meter {
-            self.permit.note_used(Tokens(setup.weights.charge(meter.so_far())));
+            let so_far = meter.so_far();
+            let counted = match self.cost_terms {
+                CostTerms::Tokens => setup.weights.charge(so_far),
+                CostTerms::WorkerTime(terms) => {
+                    self.permit.note_quota(Tokens(so_far.input.saturating_add(so_far.output)));
+                    terms.cost(so_far, self.choices)
+                }
+            };
+            self.permit.note_used(Tokens(counted));
         }
         if first_token && setup.reports_first_token {
             self.permit.first_token();
@@ -182,7 +229,7 @@ impl WorkerAttempt {
 
     /// Ends the attempt: computes its bill, learns from its usage, and releases its slot.
     pub(super) fn finish(
-        self,
+        mut self,
         arrival: &RequestArrival,
         accepted: &AcceptedRequest,
         end: &RequestEnd,
@@ -191,6 +238,7 @@ impl WorkerAttempt {
         let bill = AttemptBill::of(arrival, accepted, &self, end);
         previous_response::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);
+        self.end_metering(&accepted.pool.name, &caller.tenant, end, &bill);
         self.remember_session(caller, accepted, end, bill.usage);
         let upstream = &self.worker.upstream.config;
         let (money, price) = self.provider_price(arrival, accepted, &bill);
@@ -215,6 +263,24 @@ impl WorkerAttempt {
         self.give_slot_back(arrival, &accepted.pool, end, &bill);
         learn(&caller.tenant, accepted, end);
         flown
+    }
+
+    /// Ends the attempt in the meter of its worker's time. An attempt that did not complete has done an unknown part of
+    /// its work, unless the worker has reported it.
+    fn end_metering(&mut self, pool: &str, tenant: &str, end: &RequestEnd, bill: &AttemptBill) {
+        let Some(metered) = self.metered.take() else { return };
+        let now = Instant::now();
+        let is_known = is_complete(end) || bill.source() == UsageSource::Reported;
+        let work = is_known.then(|| worker_time::work(bill.usage, self.choices));
+        if let (Some(meter), Some(work)) = (&self.worker.meter, work) {
+            let reports_cached = self.meter.as_ref().is_some_and(UsageMeter::reports_cached);
+            let notes = meter.count_completed(now, tenant, work, reports_cached);
+            // Where tokens are counted, nothing depends on the prices.
+            for note in notes.iter().filter(|_| self.cost_terms != CostTerms::Tokens) {
+                tracing::warn!(pool, worker = &*self.worker.name, "worker time: {note}");
+            }
+        }
+        metered.end(now, work);
     }
 
     /// Corrects the prefix index and the count of cache hits by the cached tokens in the answer, if the answer reports
@@ -285,9 +351,10 @@ impl WorkerAttempt {
         end: &RequestEnd,
         bill: &AttemptBill,
     ) {
-        let Self { mut permit, worker, epoch, sent, fault, .. } = self;
+        let Self { mut permit, worker, epoch, sent, fault, cost_terms, .. } = self;
         let tokens = Tokens(bill.counted);
-        if worker.account.is_some() {
+        // Where the scheduler counts tokens, a worker without an account has no rate to be corrected.
+        if worker.account.is_some() || cost_terms != CostTerms::Tokens {
             permit.note_quota(Tokens(bill.usage.input.saturating_add(bill.usage.output)));
         }
         let told = match end.outcome {

@@ -1,9 +1,10 @@
 //! The bill of one attempt: the tokens that it used, the tokens that the caller is charged, and the tokens that the
 //! scheduler counts.
 //!
-//! There are three units. The scheduler shares `charged`, in weighted tokens. Providers and budgets count
-//! `provider_tokens`, which a submit and a release call `quota`. Money is in micro-units, by the price that applied
-//! (`fairgate-money`). Each unit has columns and names of its own.
+//! There are four units. Rows, reports and rate limits count `charged`, in weighted tokens. The scheduler shares
+//! `counted`, which is `charged` in a pool that counts tokens, and microseconds of a full worker in a pool that counts
+//! worker time. Providers and budgets count `provider_tokens`, which a submit and a release call `quota`. Money is in
+//! micro-units, by the price that applied (`fairgate-money`). Each unit has columns and names of its own.
 
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use super::budget;
 use super::request_guard::{RequestArrival, RequestEnd};
 use super::stage::AcceptedRequest;
 use crate::slot_time_price::{SlotTime, WorkKind};
+use crate::worker_time::CostTerms;
 
 /// Source of an attempt's token usage.
 #[derive(Clone, Copy)]
@@ -54,9 +56,10 @@ pub(super) struct AttemptBill {
     /// not complete, and every lease, pays at least the price of its time in the slot. That minimum is never more than
     /// the request's reservation.
     pub(super) provider_tokens: u64,
-    /// Weighted tokens that the scheduler counts for the flow.
+    /// Cost that the scheduler counts for the flow, in the unit of the pool.
     pub(super) counted: u64,
-    /// Tokens of `counted` that are not for completed work: all of them if the attempt did not complete, else 0.
+    /// Weighted tokens that are not for completed work: all of them if the attempt did not complete, else 0. They are
+    /// counted also where the worker was at fault and nothing is charged.
     pub(super) occupied: u64,
 }
 
@@ -95,12 +98,15 @@ impl AttemptBill {
         if is_complete(end) && !is_lease {
             prices.record_completed(slot, metered);
             let source = Some(source);
-            let (charged, counted) = (metered, metered);
+            let counted = match flight.cost_terms {
+                CostTerms::Tokens => metered,
+                CostTerms::WorkerTime(terms) => terms.cost(usage, flight.choices),
+            };
             return Self {
                 usage,
                 writes,
                 source,
-                charged,
+                charged: metered,
                 charged_uncached: metered_uncached,
                 provider_tokens,
                 counted,
@@ -109,14 +115,20 @@ impl AttemptBill {
         }
         let output_default = setup.config.cost.output_default;
         let time_price = prices.price(slot, output_default);
-        let counted = metered.max(time_price);
-        let occupied = if is_complete(end) { 0 } else { counted };
+        let charged = metered.max(time_price);
+        let counted = match flight.cost_terms {
+            CostTerms::Tokens => charged,
+            CostTerms::WorkerTime(terms) => {
+                terms.cost(usage, flight.choices).max(terms.slot_cost(held))
+            }
+        };
+        let occupied = if is_complete(end) { 0 } else { charged };
         if flight.fault() == AttemptFault::Worker || flight.has_circuit_changed() {
             return Self { counted, occupied, ..Self::default() };
         }
         match is_complete(end) {
-            true => prices.record_reported(slot, metered, counted, output_default),
-            false => prices.record_paid_by_time(slot, counted),
+            true => prices.record_reported(slot, metered, charged, output_default),
+            false => prices.record_paid_by_time(slot, charged),
         }
         let source = if time_price > metered { UsageSource::Occupied } else { source };
         let time_tokens = time_price.min(budget::most_provider_tokens(accepted));
@@ -124,7 +136,7 @@ impl AttemptBill {
             usage,
             writes,
             source: Some(source),
-            charged: counted,
+            charged,
             charged_uncached: metered_uncached.max(time_price),
             provider_tokens: provider_tokens.max(time_tokens),
             counted,

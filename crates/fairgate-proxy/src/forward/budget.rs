@@ -15,7 +15,8 @@ use fairgate_dialect::TokenUsage;
 use fairgate_money::TokenCounts;
 use fairgate_store::{
     BudgetBalance, BudgetExhausted, BudgetOwners, BudgetTier, BudgetUnit, HostedMaximum,
-    Reservation, ReservationGrant, ReservationRefused, StoreError, UsageTerms, UsageWindow,
+    Reservation, ReservationGrant, ReservationRefused, StoreError, UnixMicros, UsageTerms,
+    UsageWindow,
 };
 use tokio::time::Instant;
 
@@ -67,8 +68,7 @@ pub(super) async fn check(
             waits_for_files: false,
             resets_at: spent.resets_at,
         };
-        let currency = arrival.app.config.load().prices.currency();
-        return Err(refusal::budget_exhausted(&exhausted, currency, now));
+        return Err(refused(arrival, &exhausted, now));
     }
     let default = accepted.pool.setup().config.cost.max_tokens_default;
     let states_none = arrival.route.generates() && accepted.ask.max_tokens.is_none();
@@ -123,18 +123,19 @@ pub(super) async fn reserve(
     drop(candidates);
     drop(setup);
     let now = reservation.at;
-    let refused = |exhausted: &BudgetExhausted| {
-        let currency = arrival.app.config.load().prices.currency();
-        refusal::budget_exhausted(exhausted, currency, now)
-    };
     match arrival.app.store.reserve(reservation).await {
         Ok(Ok(ReservationGrant { hosted: false, hosted_exhausted: Some(why) }))
             if may_use_hosted && (!has_own || over_budget == HostedOverBudget::Refuse) =>
         {
-            Err(refused(&why))
+            Err(refused(arrival, &why, now))
         }
-        Ok(Ok(granted)) => Ok(may_use_hosted && granted.hosted),
-        Ok(Err(ReservationRefused::Budget(exhausted))) => Err(refused(&exhausted)),
+        Ok(Ok(granted)) => {
+            if let Some(why) = &granted.hosted_exhausted {
+                arrival.app.fleet.note_budget_refusal(why);
+            }
+            Ok(may_use_hosted && granted.hosted)
+        }
+        Ok(Err(ReservationRefused::Budget(exhausted))) => Err(refused(arrival, &exhausted, now)),
         Ok(Err(ReservationRefused::LeaseLost(lost))) => Err(refusal::task_lost(&lost)),
         Ok(Err(ReservationRefused::TaskCap(reached))) => {
             let currency = arrival.app.config.load().prices.currency();
@@ -145,6 +146,13 @@ pub(super) async fn reserve(
         }
         Err(error) => Err(unavailable(arrival, &error, "what it may use cannot be reserved")),
     }
+}
+
+/// Returns the refusal of a request for which a budget has no room, and notes it for the fleet's webhooks.
+fn refused(arrival: &RequestArrival, exhausted: &BudgetExhausted, now: UnixMicros) -> Refusal {
+    arrival.app.fleet.note_budget_refusal(exhausted);
+    let currency = arrival.app.config.load().prices.currency();
+    refusal::budget_exhausted(exhausted, currency, now)
 }
 
 /// Returns the workers that the request may go to. Returns all of the pool's workers if the request may go to none,

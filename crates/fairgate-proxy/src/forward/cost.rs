@@ -1,15 +1,17 @@
-//! Estimates of a request's usage, and their cost in charged tokens.
+//! Estimates of a request's usage, and their cost in charged tokens and in the unit of the pool.
 
 use bytes::Bytes;
 use fairgate_config::{FileCostConfig, ModelConfig};
 use fairgate_dialect::estimate::{TokenEstimate, TokenWeights};
-use fairgate_dialect::{Dialect, FileTokenRates, RequestFiles, TokenUsage};
+use fairgate_dialect::{Dialect, FileTokenRates, RequestFields, RequestFiles, TokenUsage};
 
+use super::accept::ScheduledCost;
 use super::budget;
 use super::client_choices::ClientChoices;
 use super::request_guard::RequestIn;
 use super::stage::{AcceptedRequest, RoutedRequest};
 use crate::pools::{LastWorker, PoolSetup, RequestPrefix};
+use crate::worker_time::CostTerms;
 
 /// Estimates the usage of a request. The input is counted with the pool's tokenizer, if there is one and it can count
 /// this body.
@@ -105,6 +107,22 @@ pub(super) fn most_cached(
 pub(super) fn estimate(weights: TokenWeights, expected: TokenEstimate, cached: u64) -> u64 {
     let TokenEstimate { input, output, .. } = expected;
     weights.charge(TokenUsage { input, cached: cached.min(input), output })
+}
+
+/// Returns what the scheduler counts for expected usage, if the pool does not count tokens. `cached` is the number of
+/// cached input tokens, if it is known; otherwise as much is expected as in the tenant's recent requests for the model.
+pub(super) fn scheduled(
+    setup: &PoolSetup,
+    tenant: &str,
+    ask: &RequestFields,
+    expected: TokenEstimate,
+    cached: Option<u64>,
+) -> Option<ScheduledCost> {
+    let CostTerms::WorkerTime(terms) = setup.expected_terms() else { return None };
+    let TokenEstimate { input, output, .. } = expected;
+    let cached = cached.unwrap_or_else(|| setup.usually_cached(tenant, &ask.model, input));
+    let cost = |cached| terms.cost(TokenUsage { input, cached, output }, ask.choices);
+    Some(ScheduledCost { cost: cost(cached.min(input)), uncached: cost(0) })
 }
 
 /// Returns the tokens that a provider may count for the request: the expected input plus the output. The output is the

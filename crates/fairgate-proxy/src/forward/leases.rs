@@ -28,6 +28,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fairgate_api::leases::{
+    DialectErrorBody, LEASES, LeaseBody, LeaseChangesBody, LeaseLimitedBody, LeaseSettlementBody,
+    LeaseSubmissionBody,
+};
 use fairgate_config::LimitsConfig;
 use fairgate_dialect::Dialect;
 use http::request::Parts;
@@ -41,10 +45,6 @@ pub(crate) use self::connection_leases::ConnectionLeases;
 pub(crate) use self::table::LeaseTable;
 
 use self::lease::{LeaseChanges, LeaseHandle, LeaseMessage, LeaseResult, LeaseStatus};
-use self::wire::{
-    DialectErrorBody, LeaseBody, LeaseChangesBody, LeaseLimitedBody, LeaseSettlementBody,
-    LeaseSubmissionBody,
-};
 use super::body;
 use super::data_plane::DataPlane;
 use super::request_guard::RequestGuard;
@@ -52,9 +52,6 @@ use crate::identity::Caller;
 use crate::pools::PoolHandle;
 use crate::refusal::{self, Refusal};
 use crate::reply::{self, Reply};
-
-/// Path of the lease API.
-pub const LEASES: &str = "/v1/leases";
 
 /// The largest request body of the lease API, in bytes.
 const BODY_BYTES_MAX: u64 = 64 << 10;
@@ -141,7 +138,7 @@ async fn serve(
     match asked {
         LeaseOperation::Submit => {
             let body = read(app, &caller, &parts.headers, body).await?;
-            submit(app, id, &caller, LeaseSubmissionBody::read(&body)?).await
+            submit(app, id, &caller, wire::submission(&body)?).await
         }
         LeaseOperation::News => {
             let query = LeaseQuery::read(parts.uri.query().unwrap_or_default())?;

@@ -45,9 +45,7 @@ async fn listing(
     named: Option<&str>,
 ) -> Result<Bytes, Refusal> {
     let caller = app.caller(headers).await?;
-    let may = |model: &str| {
-        caller.rights.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
-    };
+    let may = |model: &str| caller.rights.allows_model(model);
     let mut names = app.pools.models();
     names.retain(|name| may(name) && has_worker(app, &caller, name));
     match named {

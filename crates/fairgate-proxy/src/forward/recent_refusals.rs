@@ -121,6 +121,15 @@ impl RecentRefusals {
         pieces.filter(|(number, _)| piece - number < PIECES).map(|(_, count)| count).sum()
     }
 
+    /// Returns the names of the owners of this kind of which a request was refused in this pool in the last minute.
+    pub fn refused_lately(&self, pool: &str, by: Attribute) -> Vec<Arc<str>> {
+        let pools = self.lock();
+        let owners = pools.get(pool).into_iter().flat_map(|pool| &pool.owners);
+        let lately = owners
+            .filter(|(owner, refusals)| owner.0 == by && refusals.last.recent_kind().is_some());
+        lately.map(|(owner, _)| owner.1.clone()).collect()
+    }
+
     fn owner(&self, pool: &str, by: Attribute, name: &str) -> Option<OwnerRefusals> {
         self.lock().get(pool)?.owners.get(&(by, Arc::from(name))).copied()
     }
@@ -174,6 +183,8 @@ mod tests {
         let elsewhere = refusals.last("gpt", Attribute::Tenant, "chat").unwrap();
         assert_eq!(elsewhere.code, "rate_limited_requests", "it had no pool yet");
         assert!(refusals.last("llama", Attribute::Tenant, "search").is_none());
+        assert_eq!(refusals.refused_lately("llama", Attribute::Tenant), ["chat".into()]);
+        assert!(refusals.refused_lately("gpt", Attribute::Tenant).is_empty());
     }
 
     #[test]

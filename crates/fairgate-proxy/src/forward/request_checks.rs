@@ -52,7 +52,7 @@ pub(super) fn read_client_names(headers: &HeaderMap) -> Result<ClientNames, Refu
 /// Refuses a model that the caller's key may not ask for.
 pub(super) fn check_right_to_model(caller: &Caller, model: &str) -> Result<(), Refusal> {
     match &caller.rights.models {
-        Some(allowed) if !allowed.iter().any(|name| name == model) => {
+        Some(allowed) if !caller.rights.allows_model(model) => {
             Err(refusal::forbidden_model(model, allowed))
         }
         _ => Ok(()),

@@ -9,6 +9,7 @@ mod step;
 use std::mem;
 use std::sync::Arc;
 
+use fairgate_api::leases::LEASES;
 use fairgate_dialect::Route;
 use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, UnixMicros};
 use fairgate_time::wall_clock;
@@ -18,7 +19,6 @@ pub(super) use self::step::RequestIn;
 
 use super::bill::UsageBasis;
 use super::data_plane::DataPlane;
-use super::leases::LEASES;
 use super::settlement::AttemptResult;
 use super::stage::{InFlightRequest, RequestStage};
 use crate::forward::row_write::RowWrite;

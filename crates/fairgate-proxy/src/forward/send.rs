@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use fairgate_config::CostUnit;
 use fairgate_core::event::{Pin, Submit};
 use fairgate_core::units::{TaskWeight, Tokens};
 use fairgate_dialect::BodyChanges;
@@ -98,7 +99,7 @@ pub(super) async fn send(
         let brownout = output.cap.filter(|_| output.brownout);
         let quota = cost::quota(&in_flight, output.cap);
         in_flight.note_prompt_sent();
-        in_flight.flight.mark_sent(&payload.wish.model.pool.name, output.brownout, quota);
+        in_flight.mark_sent(output.brownout, quota);
         let timeouts = upstream.config.timeouts;
         let deadlines =
             AnswerDeadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
@@ -258,7 +259,7 @@ pub(super) async fn reserve_and_queue<'p>(
             _ => pool.gate.admit(submit).await,
         };
         drop(waiting);
-        let permit = admitted.map_err(|refused| {
+        let mut permit = admitted.map_err(|refused| {
             let expired = matches!(refused, AdmitError::Expired { .. });
             if let Some(refusal) = may_wait.own_refusal().filter(|_| expired) {
                 return refusal.with_expected_wait(refused.expected_wait());
@@ -287,6 +288,7 @@ pub(super) async fn reserve_and_queue<'p>(
         };
         let Some(worker) = worker else {
             // The worker was removed while the grant was on its way: the next grant is for another one.
+            permit.note_quota(Tokens(0));
             permit.give_back();
             continue;
         };
@@ -329,7 +331,7 @@ fn submit(
     };
     Submit {
         attributes: request_checks::attributes(arrival, queued, &setup),
-        cost: Some(Tokens(terms.estimate.max(1))),
+        cost: Some(Tokens(terms.scheduled.max(1))),
         input: Some(Tokens(terms.expected.input.max(1))),
         cached: names_in_core(&setup, model, terms.cached()),
         priority,
@@ -347,7 +349,9 @@ fn submit(
             choice.listed.as_deref(),
         ),
         timeout: Some(may_wait.timeout),
-        quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, wish.cap))),
+        // The default is the cost, which is in tokens only if the pool counts tokens.
+        quota: (setup.is_hosted || setup.unit() != CostUnit::Tokens)
+            .then(|| Tokens(cost::quota(queued, wish.cap))),
         ..Submit::new(&arrival.id)
     }
 }

@@ -63,18 +63,22 @@ pub(super) struct AcceptedRequest {
 /// The terms on which a request is submitted. They do not change while the request waits.
 pub(super) struct SubmitTerms {
     pub(super) expected: TokenEstimate,
-    /// Expected cost, in charged tokens, which the scheduler counts.
+    /// Expected cost in charged tokens.
     pub(super) estimate: u64,
     /// Expected cost as if no worker had the prompt cached, in charged tokens. All numbers that the tenant can see are
     /// based on this cost, because what is cached depends on the prompts of others.
     pub(super) estimate_uncached: u64,
+    /// Expected cost that the scheduler counts, in the unit of the pool.
+    pub(super) scheduled: u64,
+    /// The same as if no worker had the prompt cached.
+    pub(super) scheduled_uncached: u64,
     /// Policy class in which the request is queued; `None` if the policy has no classes.
     pub(super) class: Option<Arc<str>>,
     /// Workers that have the request's prompt cached; `None` if the pool has no prefix index.
     pub(super) prefix: Option<Box<RequestPrefix>>,
     /// Worker that ran the last request of the same session, if the pool has sticky sessions.
     pub(super) last_worker: Option<Box<LastWorker>>,
-    /// Entry of `estimate_uncached` in the pool's table of uncached costs; `None` if no worker may have the prompt
+    /// Entry of `scheduled_uncached` in the pool's table of uncached costs; `None` if no worker may have the prompt
     /// cached.
     pub(super) uncached_cost: Option<Box<UncachedCostGuard>>,
     /// Output cap that the gateway sets, because the caller has a budget and the client states no cap.
@@ -82,11 +86,11 @@ pub(super) struct SubmitTerms {
 }
 
 impl SubmitTerms {
-    /// Adds `estimate_uncached` to the pool's table of uncached costs, which the views of tenants show. Adds nothing if
+    /// Adds `scheduled_uncached` to the pool's table of uncached costs, which the views of tenants show. Adds nothing if
     /// no part of the prompt is cached, because then the submitted cost is the same.
     pub(super) fn with_uncached_cost(mut self, pool: &PoolHandle, id: &str) -> Self {
         if !self.cached().is_empty() {
-            let cost = self.estimate_uncached.max(1);
+            let cost = self.scheduled_uncached.max(1);
             self.uncached_cost = Some(Box::new(pool.uncached_costs.add(id, cost)));
         }
         self

@@ -63,7 +63,7 @@ fn directory() -> Directory {
             key("key-paid", "paid", "fg-paid"),
             key("key-orphan", "nobody", "fg-orphan"),
         ],
-        hosted: Vec::new(),
+        ..Directory::default()
     }
 }
 

@@ -11,7 +11,7 @@ use fairgate_runtime::{
 };
 
 use super::prepare::PoolsError;
-use super::state_files;
+use super::{state_files, state_units};
 
 /// Starts the gate of a pool, reads the pool's state file and begins the pool's journal.
 pub(super) fn open(
@@ -22,7 +22,9 @@ pub(super) fn open(
     let folder = state_files::folder(&config.data_dir);
     private_folder(&folder)
         .map_err(|source| PoolsError::Folder { folder: folder.clone(), source })?;
-    let file = folder.join(format!("{}.json", file_name(&pool.name)));
+    let file = state_file(&folder, &pool.name);
+    state_units::open(&file, pool.cost.unit)
+        .map_err(|source| PoolsError::Folder { folder: folder.clone(), source })?;
     let journal = config.journal.as_ref().map(|journal| JournalOptions {
         file_bytes_max: journal.file_bytes_max,
         files_max: journal.files_max,
@@ -55,6 +57,11 @@ pub(super) fn open(
         started => started,
     };
     started.map_err(refused)
+}
+
+/// Returns the state file of a pool in this folder.
+pub(super) fn state_file(folder: &Path, pool: &str) -> PathBuf {
+    folder.join(format!("{}.json", file_name(pool)))
 }
 
 /// Returns the folder of a pool's journal.

@@ -1,10 +1,11 @@
 //! One running pool with its settings and workers, and the views that the live API shows of the workers.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
-use fairgate_config::{ModelConfig, PoolConfig, PrefixScope, Tokenizer};
+use fairgate_config::{CostUnit, ModelConfig, PoolConfig, PrefixScope, Tokenizer};
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::TaskWeight;
 use fairgate_dialect::estimate::{TokenEstimator, TokenWeights, TokenizerTable};
@@ -23,6 +24,7 @@ use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
 use crate::upstream::{EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamStanding};
 use crate::worker_reporter::{ReportedWorker, WorkerReporter};
+use crate::worker_time::{self, CostTerms, WorkerCalibration, WorkerMeter, WorkerTimeTerms};
 
 /// A running pool with its gate, settings, workers and estimates.
 pub struct PoolHandle {
@@ -45,6 +47,8 @@ pub struct PoolHandle {
     pub(crate) caches: Arc<WorkerCaches>,
     /// Numbers of queued requests, by model.
     pub(super) queued: QueuedByModel,
+    /// Number of times at which the scheduler began new books, because the policy or the unit changed.
+    pub(super) books_begun: AtomicU64,
 }
 
 /// Numbers of queued requests, by the models of the configuration.
@@ -73,6 +77,8 @@ pub struct PoolSetup {
     /// Configuration of the pool.
     pub config: PoolConfig,
     pub(crate) weights: TokenWeights,
+    /// Terms that hold while the pool has no own worker, because none was found yet.
+    start_terms: WorkerTimeTerms,
     /// Tokenizer table that counts input tokens; `None` if input tokens are estimated from bytes.
     pub(crate) tokens: Option<TokenizerTable>,
     pub(crate) workers: Vec<Arc<PoolWorker>>,
@@ -129,6 +135,9 @@ pub(crate) struct PoolWorker {
     pub(crate) is_drained: bool,
     /// Cached tokens that the worker's answers report.
     pub(crate) hits: CacheHits,
+    /// Meter of the worker's time; `None` for hosted workers, and if the pool does not observe its workers and states no
+    /// prices.
+    pub(crate) meter: Option<Arc<WorkerMeter>>,
     /// True if the pool expects cached tokens on the worker, because the pool has a prefix index or sticky sessions.
     pub(crate) expects_hits: bool,
 }
@@ -242,8 +251,10 @@ impl PoolSetup {
             output_milli: config.cost.output_milli,
         };
         let shares = |by| policy_queries::shares_by(&config.policy, by);
+        let start = WorkerMeter::new(config.capacity, config.cost.prices).price_set();
         Self {
             weights,
+            start_terms: WorkerTimeTerms::of(&start),
             tokens: match config.cost.tokenizer {
                 Tokenizer::Learned => None,
                 Tokenizer::O200k => Some(TokenizerTable::O200k),
@@ -266,6 +277,61 @@ impl PoolSetup {
             has_edf_queues: policy_queries::has_edf_queues(&config.policy),
             config,
         }
+    }
+
+    /// Returns the unit in which the pool's scheduler counts.
+    pub fn unit(&self) -> CostUnit {
+        self.config.cost.unit
+    }
+
+    /// Returns the terms on which the scheduler expects requests to cost, whichever worker they go to. A hosted worker
+    /// has no time of its own, so its requests cost the same.
+    pub(crate) fn expected_terms(&self) -> CostTerms {
+        match self.unit() {
+            CostUnit::Tokens => CostTerms::Tokens,
+            CostUnit::WorkerTime => CostTerms::WorkerTime(self.mean_terms()),
+        }
+    }
+
+    /// Returns the terms on which an attempt on this worker is counted from now on.
+    pub(crate) fn attempt_terms(&self, worker: &PoolWorker) -> CostTerms {
+        match (self.unit(), &worker.meter) {
+            (CostUnit::WorkerTime, Some(meter)) => {
+                CostTerms::WorkerTime(WorkerTimeTerms::of(&meter.price_set()))
+            }
+            _ => self.expected_terms(),
+        }
+    }
+
+    /// Returns the mean terms of the own workers, weighted by their slots.
+    fn mean_terms(&self) -> WorkerTimeTerms {
+        let own = self.workers.iter().filter_map(|worker| {
+            let terms = WorkerTimeTerms::of(&worker.meter.as_ref()?.price_set());
+            Some((terms, self.metered_slots(&worker.upstream)))
+        });
+        WorkerTimeTerms::mean(&own.collect::<Vec<_>>()).unwrap_or(self.start_terms)
+    }
+
+    /// Returns the mean prices of the own workers in picoseconds, in the order of their names in the configuration.
+    pub fn mean_prices(&self) -> [u64; 6] {
+        worker_time::in_order(&self.mean_terms().prices)
+    }
+
+    /// Returns the slots of a worker, for its meter.
+    pub(crate) fn metered_slots(&self, upstream: &Upstream) -> u64 {
+        metered_slots(&self.config, upstream)
+    }
+
+    /// Returns the part of a request's input that is expected to be cached, from what was reported of the recent
+    /// requests of this tenant and model.
+    pub(crate) fn usually_cached(&self, tenant: &str, model: &str, input: u64) -> u64 {
+        let mut meters = self.workers.iter().filter_map(|worker| worker.meter.as_ref());
+        let Some(typical) = meters.find_map(|meter| meter.typical_request(tenant, model)) else {
+            return 0;
+        };
+        let cached = u128::from(input) * u128::from(typical.cached.min(typical.input))
+            / u128::from(typical.input.max(1));
+        u64::try_from(cached).unwrap_or(input)
     }
 
     /// Returns the class in which a request is queued; `None` if the policy has no classes. `named` is the class or
@@ -344,6 +410,12 @@ impl PoolSetup {
     }
 }
 
+/// Returns the slots of a worker, for its meter. A worker without a limit has its part of the pool's capacity.
+pub(super) fn metered_slots(config: &PoolConfig, upstream: &Upstream) -> u64 {
+    let workers = u64::try_from(config.workers.len()).unwrap_or(u64::MAX).max(1);
+    upstream.total_slots().unwrap_or_else(|| config.capacity.div_ceil(workers))
+}
+
 /// Returns the weights of a pool's models, as their upstreams name them; empty if weights do not depend on the model.
 fn model_weights(config: &PoolConfig) -> BTreeMap<String, TaskWeight> {
     if !config.cost.weights_by_model || !config.has_load_node() {
@@ -392,6 +464,11 @@ impl PoolHandle {
         self.setup.load()
     }
 
+    /// Returns the number of times at which the scheduler began new books.
+    pub(crate) fn books_begun(&self) -> u64 {
+        self.books_begun.load(Ordering::Acquire)
+    }
+
     /// Returns true if any worker of the pool has a tier above 0.
     pub fn has_hosted_tier(&self) -> bool {
         self.setup.load().has_hosted_tier
@@ -409,6 +486,16 @@ impl PoolHandle {
         let same =
             |one: &Arc<PoolWorker>, next: &Arc<PoolWorker>| one.upstream.name == next.upstream.name;
         setup.workers.chunk_by(same).map(|workers| upstream_view(workers, &self.caches)).collect()
+    }
+
+    /// Returns what is known of the time of each worker that has a meter.
+    pub fn calibration(&self) -> Vec<WorkerCalibration> {
+        let setup = self.setup.load();
+        let of = |worker: &Arc<PoolWorker>| {
+            let slots = setup.metered_slots(&worker.upstream);
+            Some(worker.meter.as_ref()?.calibration(&worker.name, slots))
+        };
+        setup.workers.iter().filter_map(of).collect()
     }
 
     /// Returns the number of queued requests for a model of the configuration.

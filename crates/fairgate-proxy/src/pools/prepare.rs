@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, PoolConfig};
@@ -19,11 +20,12 @@ use super::account_models::{AccountModelKey, AccountModels, PlannedWorker};
 use super::cache_hits::CacheHits;
 use super::client_flow_names::ClientFlowNames;
 use super::gates;
-use super::handle::{PoolHandle, PoolSetup, PoolWorker, QueuedByModel};
+use super::handle::{PoolHandle, PoolSetup, PoolWorker, QueuedByModel, metered_slots};
 use super::learned_rates;
 use super::prefixes::WorkerCaches;
 use super::roster::WorkerRoster;
 use super::spending::TenantSpending;
+use super::state_units;
 use super::workers::WorkerRemoval;
 use super::{Pools, ServedModel, ServedPools, WorkerSources};
 use crate::live_count::LiveCount;
@@ -32,6 +34,7 @@ use crate::upstream::{
     AccountMember, PoolOfWorker, ProviderAccount, Upstream, UpstreamError, UpstreamWatcher,
 };
 use crate::worker_reporter::WorkerReporter;
+use crate::worker_time::WorkerMeter;
 
 /// Greatest number of (tenant, model) pairs whose output length a pool remembers.
 const ESTIMATED_NAMES_MAX: usize = 16_384;
@@ -214,7 +217,11 @@ impl Pools {
             };
             let pool = match from {
                 PreparedGate::Running(handle) => {
+                    let (unit_before, unit) = (handle.setup().unit(), config.cost.unit);
                     update_pool(&handle, config, workers, prepared.removal).await;
+                    if unit != unit_before {
+                        state_units::keep(&prepared.file.data_dir, &handle.name, unit).await;
+                    }
                     handle
                 }
                 PreparedGate::New(gate) => {
@@ -327,6 +334,7 @@ impl WorkerInputs<'_> {
                     same.map_or_else(LiveCount::default, |worker| worker.in_flight.clone());
                 let is_of_it = |worker: &&Arc<PoolWorker>| worker.upstream.name == upstream.name;
                 let hits = before.iter().find(is_of_it);
+                let meter = meter(config, upstream, hits);
                 let waiting = match &models {
                     Some(models) => models.iter().map(|model| queued.count(model)).collect(),
                     None => config.models.iter().map(|model| queued.count(&model.name)).collect(),
@@ -335,6 +343,7 @@ impl WorkerInputs<'_> {
                     account: limits.and_then(|key| self.accounts.get(&key).cloned()),
                     is_drained: self.roster.is_drained(&config.name, &upstream.name),
                     hits: hits.map_or_else(CacheHits::default, |worker| worker.hits.clone()),
+                    meter,
                     expects_hits: config.prefix_index.is_some() || config.sticky_sessions,
                     upstream: upstream.clone(),
                     name,
@@ -382,7 +391,32 @@ async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> 
         uncached_costs: Arc::default(),
         caches,
         queued,
+        books_begun: AtomicU64::new(0),
     }
+}
+
+/// Returns the meter of an upstream's worker. `before` is the worker that the upstream had until now; its meter stays
+/// unless other prices are stated.
+fn meter(
+    config: &PoolConfig,
+    upstream: &Upstream,
+    before: Option<&Arc<PoolWorker>>,
+) -> Option<Arc<WorkerMeter>> {
+    let stated = config.cost.prices;
+    let of = &upstream.config;
+    let is_own = of.tier == 0 && !of.quota.is_hosted() && (config.observe || stated.is_some());
+    // Of a call that a lease's client makes itself, the gateway sees nothing to learn from.
+    let has_time = if of.is_leased { stated.is_some() } else { is_own };
+    if !has_time {
+        return None;
+    }
+    let slots = metered_slots(config, upstream);
+    let kept = before.and_then(|before| before.meter.as_ref());
+    if let Some(kept) = kept.filter(|kept| kept.stated() == stated) {
+        kept.set_slots(Instant::now(), slots);
+        return Some(kept.clone());
+    }
+    Some(Arc::new(WorkerMeter::new(slots, stated)))
 }
 
 /// Makes a pool without workers require a worker for each grant. A pool that never had a worker grants requests without
@@ -465,8 +499,10 @@ async fn update_pool(
             let _ = pool.gate.change_worker(change).await;
         }
     }
-    if old.config.policy != next.config.policy {
+    if old.config.policy != next.config.policy || old.unit() != next.unit() {
+        // A policy begins with empty books, also if it is the same as before.
         let _ = pool.gate.set_policy(next.config.policy.clone()).await;
+        pool.books_begun.fetch_add(1, Ordering::AcqRel);
     }
     pool.reporter.report_capacity().await;
     for worker in leaving {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use fairgate_api::leases::LEASES;
 use fairgate_dialect::{Dialect, Route};
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -13,7 +14,7 @@ use tower::ServiceExt;
 
 use super::hyper_errors::ConnectionRequests;
 use crate::forward::DataPlane;
-use crate::forward::{LEASES, forward, leases, models};
+use crate::forward::{forward, leases, models};
 use crate::refusal;
 use crate::reply::{Reply, ReplyBody, content_length, set_reason_phrase};
 
@@ -37,6 +38,11 @@ pub struct ListenerRoutes {
 /// API. The admin token is not accepted at the clients' address.
 #[derive(Clone, Copy, Debug)]
 pub struct AtClientAddress;
+
+/// Marks a request for the control plane that arrived at an address of the admin API alone. Sessions of tenants begin and
+/// count at the clients' address.
+#[derive(Clone, Copy, Debug)]
+pub struct AtAdminAddress;
 
 /// Address of the client whose connection a request for the control plane came on; behind a trusted proxy, the last
 /// address that the proxy names.
@@ -98,7 +104,11 @@ async fn answer(
         }
     }
     if is_of_control(path, door.serves_admin) {
+        let mut request = request;
         let client = client_address(&app, connection, request.headers());
+        if !door.serves_clients {
+            request.extensions_mut().insert(AtAdminAddress);
+        }
         return Box::pin(control(&door, client, request)).await;
     }
     if door.serves_clients && (door.is_for_clients)(request.method(), path) {

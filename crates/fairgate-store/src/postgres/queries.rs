@@ -9,6 +9,7 @@ use super::error::PostgresError;
 use super::sql::{LOCK_DIRECTORY, SYNCED};
 use crate::budget::{Budget, BudgetBalance, BudgetOwners, BudgetPeriod, BudgetScope, HOSTED_OWNER};
 use crate::change::{ChangeLookup, ChangeSubject};
+use crate::declaration_rows::{self, DECLARED, DECLARED_SOURCE, WHERE_KIND_AND_NAME};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::ledger::{
@@ -36,12 +37,16 @@ fn no_directory() -> StoreError {
 /// Reads the whole directory in one snapshot.
 pub(super) async fn directory(session: &PostgresSession) -> Result<Directory> {
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let directory = rows::directory(
+    let mut directory = rows::directory(
         directory_version(session).await?,
         session.list(sql::GROUPS, &[], rows::group).await?,
         session.list(sql::TENANTS, &[], rows::tenant).await?,
         session.list(sql::KEYS, &[], rows::key).await?,
         session.list(sql::BUDGETS, &[], rows::budget).await?,
+    );
+    directory.set_declarations(
+        session.list(DECLARED, &[], declaration_rows::record).await?,
+        session.first(DECLARED_SOURCE, &[], declaration_rows::source).await?,
     );
     session.run("COMMIT").await?;
     Ok(directory)
@@ -50,6 +55,11 @@ pub(super) async fn directory(session: &PostgresSession) -> Result<Directory> {
 /// Looks up the objects that a change refers to.
 async fn found(session: &PostgresSession, concern: ChangeSubject<'_>) -> Result<ChangeLookup> {
     let mut found = ChangeLookup::default();
+    if let Some((kind, name)) = concern.changed {
+        let query = [DECLARED, WHERE_KIND_AND_NAME].concat();
+        let values = [text(kind.word()), text(name)];
+        found.declared = session.first(&query, &values, declaration_rows::record).await?;
+    }
     if let Some(name) = concern.group {
         let query = [sql::GROUPS, sql::WHERE_NAME].concat();
         found.group = session.first(&query, &[text(name)], rows::group).await?;

@@ -68,6 +68,18 @@ pub(crate) const BUDGETS_LEFT: &str = concat!(
      ORDER BY b.scope DESC, b.tier, b.unit DESC, b.period"
 );
 
+/// Selects the balances of the budgets of tenants and groups of which about `$3` percent or more is used. Daily budgets
+/// are those of the day `$1`, and monthly budgets those of the month that begins on `$2`.
+pub(crate) const BUDGETS_USED: &str = concat!(
+    "SELECT b.scope, b.owner, b.period, b.unit, b.tier, b.amount, ",
+    sum_columns!(),
+    " FROM budgets b JOIN sums s ON s.scope = b.scope AND s.owner = b.owner AND s.period = b.period \
+     AND s.first_day = CASE b.period WHEN 'day' THEN CAST($1 AS BIGINT) ELSE CAST($2 AS BIGINT) END \
+     WHERE b.scope IN ('tenant', 'group') AND b.amount > 0 AND b.amount / 100 * CAST($3 AS BIGINT) <= \
+     CASE b.unit WHEN 'tokens' THEN CASE b.tier WHEN 'any' THEN s.tokens_used ELSE s.hosted_tokens_used END \
+     ELSE CASE b.tier WHEN 'any' THEN s.money_used ELSE s.hosted_money_used END END"
+);
+
 /// Selects the amounts that model `$1` used and reserved on the hosted tier in the day that begins on `$2` and the
 /// month that begins on `$3`.
 pub(crate) const MODEL_SUMS: &str = concat!(

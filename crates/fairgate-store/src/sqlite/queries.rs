@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use super::columns::{ask, first, list};
 use crate::budget::{Budget, BudgetBalance, BudgetOwners, BudgetPeriod, BudgetScope, HOSTED_OWNER};
 use crate::change::{ChangeLookup, ChangeSubject};
+use crate::declaration_rows::{self, DECLARED, DECLARED_SOURCE, WHERE_KIND_AND_NAME};
 use crate::directory::Directory;
 use crate::error::StoreError;
 use crate::ledger::{
@@ -27,13 +28,18 @@ pub(super) fn directory_version(connection: &Connection) -> Result<i64> {
 /// Reads the whole directory in one snapshot.
 pub(super) fn directory(connection: &Connection) -> Result<Directory> {
     let moment = connection.unchecked_transaction()?;
-    Ok(rows::directory(
+    let mut directory = rows::directory(
         directory_version(&moment)?,
         list(&moment, sql::GROUPS, [], |row| rows::group(row))?,
         list(&moment, sql::TENANTS, [], |row| rows::tenant(row))?,
         list(&moment, sql::KEYS, [], |row| rows::key(row))?,
         list(&moment, sql::BUDGETS, [], |row| rows::budget(row))?,
-    ))
+    );
+    directory.set_declarations(
+        list(&moment, DECLARED, [], |row| declaration_rows::record(row))?,
+        first(&moment, DECLARED_SOURCE, [], |row| declaration_rows::source(row))?,
+    );
+    Ok(directory)
 }
 
 /// Looks up the objects that a change refers to.
@@ -46,6 +52,11 @@ pub(super) fn found(connection: &Connection, concern: ChangeSubject<'_>) -> Resu
         budgets.sort_by_key(Budget::kind);
         Ok::<_, StoreError>(budgets)
     };
+    if let Some((kind, name)) = concern.changed {
+        let query = [DECLARED, WHERE_KIND_AND_NAME].concat();
+        let values = [kind.word(), name];
+        found.declared = first(connection, &query, values, |row| declaration_rows::record(row))?;
+    }
     if let Some(name) = concern.group {
         let query = [sql::GROUPS, sql::WHERE_NAME].concat();
         found.group = first(connection, &query, [name], |row| rows::group(row))?;

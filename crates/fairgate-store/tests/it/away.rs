@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fairgate_store::{Store, StoreError, StoreOptions};
+use fairgate_testkit::postgres_server::PostgresServer;
 
 use crate::crash::{all_rows, say};
 use crate::database::{open_next, options, run_alone};
 use crate::rows::{after, attempt, budgets, day, of_key, reservation, tenant};
-use crate::server::Server;
 
 const URL: &str = "FAIRGATE_STORE_AWAY_URL";
 const SPOOL: &str = "FAIRGATE_STORE_AWAY_SPOOL";
@@ -40,10 +40,10 @@ async fn reserve_some(store: &Store) {
 
 #[test]
 fn rows_come_in_when_the_server_is_back() {
-    let server = Server::start();
+    let server = PostgresServer::start_for_tests().unwrap();
     run_alone(async {
         let folder = tempfile::tempdir().unwrap();
-        let url = server.url(&server.database().await);
+        let url = server.socket_url(&server.create_database().await.unwrap());
         let spool = Some(folder.path().join("spool"));
         let patience = StoreOptions::default().patience;
         let refused = Store::open(&url, few_in_memory()).await.unwrap_err().to_string();
@@ -56,7 +56,7 @@ fn rows_come_in_when_the_server_is_back() {
         }
         tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
         reserve_some(&store).await;
-        server.stand_still();
+        server.hang().unwrap();
         let mut slowest = Duration::ZERO;
         for number in 0..ROWS {
             let begun = Instant::now();
@@ -80,7 +80,7 @@ fn rows_come_in_when_the_server_is_back() {
         }
         println!("slowest row {slowest:?}, reserve refused in {reserve:?}, budgets in {look:?}");
         assert!(reserve < Duration::from_millis(250) && look < Duration::from_millis(250));
-        server.go_on();
+        server.go_on().unwrap();
         tokio::time::timeout(Duration::from_secs(60), async {
             while store.rows_waiting() > 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -134,10 +134,10 @@ fn child() {
 
 #[test]
 fn killed_while_the_server_is_away() {
-    let server = Server::start();
+    let server = PostgresServer::start_for_tests().unwrap();
     run_alone(async {
         let folder = tempfile::tempdir().unwrap();
-        let url = server.url(&server.database().await);
+        let url = server.socket_url(&server.create_database().await.unwrap());
         let spool = folder.path().join("spool");
         let options = StoreOptions { spool: Some(spool.clone()), ..few_in_memory() };
         let (store, _) = Store::open(&url, options.clone()).await.unwrap();
@@ -157,7 +157,7 @@ fn killed_while_the_server_is_away() {
         let refused = Store::open(&url, options.clone()).await.unwrap_err();
         assert!(matches!(&refused, StoreError::SpoolLocked { .. }), "{refused}");
         assert!(refused.to_string().contains("store.spool"), "{refused}");
-        server.stand_still();
+        server.hang().unwrap();
         child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
         let number = |line: &str| line.strip_prefix("recorded ")?.parse::<u32>().ok();
         assert!(told.any(|line| number(&line) >= Some(ROWS)), "rows are acknowledged");
@@ -165,7 +165,7 @@ fn killed_while_the_server_is_away() {
         // What was said before the kill is still in the pipe after it.
         let last = told.filter_map(|line| number(&line)).max().unwrap_or(ROWS);
         child.wait().unwrap();
-        server.go_on();
+        server.go_on().unwrap();
         let (store, _) = Store::open(&url, options).await.unwrap();
         check(&store, last + 1, "after the kill").await;
         store.close().await.unwrap();

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fairgate_store::{ResolvedReservations, Store, StoreError, StoreOptions};
-
-use crate::server::server;
+use fairgate_testkit::postgres_server::shared_server;
 
 /// Which database a test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +33,8 @@ impl Database {
                 Self { kind, url: format!("sqlite:{name}"), name, folder }
             }
             Kind::Postgres => {
-                let name = server().database().await;
-                Self { kind, url: server().url(&name), name, folder }
+                let name = shared_server().create_database().await.unwrap();
+                Self { kind, url: shared_server().socket_url(&name), name, folder }
             }
         }
     }
@@ -135,3 +134,11 @@ macro_rules! on_every_database {
     };
 }
 pub(crate) use on_every_database;
+
+/// The number that a statement gave.
+pub(crate) fn number(answer: &[tokio_postgres::SimpleQueryMessage]) -> Option<u32> {
+    answer.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    })
+}

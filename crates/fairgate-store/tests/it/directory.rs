@@ -1,9 +1,9 @@
 //! Groups, tenants and keys, their changes, and the trail of these.
 
 use fairgate_store::{
-    AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange, DirectoryLimits,
-    GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, RightsPatch, Store, StoreError,
-    TenantPatch, UnixMicros, WEIGHT_MILLI_MAX,
+    AuditEntry, AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange,
+    DirectoryLimits, GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, RightsPatch, Store,
+    StoreError, TenantPatch, UnixMicros, WEIGHT_MILLI_MAX,
 };
 
 use crate::database::{Database, on_every_database};
@@ -22,6 +22,7 @@ on_every_database!(
     the_trail_tells_everything_and_no_secret,
     versions_rise,
     changes_at_once_are_all_made,
+    a_change_is_undone_once,
 );
 
 async fn change(
@@ -536,4 +537,54 @@ async fn changes_at_once_are_all_made(database: Database) {
     assert_eq!(made, 20);
     let directory = store.directory().await.unwrap();
     assert_eq!((directory.groups.len(), directory.version), (20, 20));
+}
+
+async fn a_change_is_undone_once(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", budgets(Some(10), None)).await;
+    let weigh = async |weight: u64| {
+        let patch = TenantPatch { weight: Some(weight), ..TenantPatch::default() };
+        let asked = DirectoryChange::PatchTenant { name: "chat".to_owned(), patch };
+        change(&store, asked).await.unwrap();
+        let newest = AuditQuery { limit: 1, ..AuditQuery::default() };
+        Box::new(store.audit(newest).await.unwrap().remove(0))
+    };
+    let weight_now = async || store.directory().await.unwrap().tenants[0].weight;
+    weigh(7).await;
+    let entry = weigh(9).await;
+    // Many ask at the same time. The comparison is part of the change, so one of them finds it as it was left.
+    let undo = |entry: &AuditEntry| {
+        let (store, entry) = (store.clone(), Box::new(entry.clone()));
+        tokio::spawn(
+            async move { store.change("admin", NOW, DirectoryChange::Undo { entry }).await },
+        )
+    };
+    let all: Vec<_> = (0..20).map(|_| undo(&entry)).collect();
+    let mut undone = 0;
+    for asked in all {
+        match asked.await.unwrap() {
+            Ok(changed) => {
+                assert_eq!(changed.tenant.unwrap().weight, 7);
+                undone += 1;
+            }
+            Err(StoreError::ChangedSince { subject, entry: id }) => {
+                assert_eq!((subject.as_str(), id), ("chat", entry.id));
+            }
+            Err(problem) => panic!("{problem}"),
+        }
+    }
+    assert_eq!((undone, weight_now().await), (1, 7));
+    let newest = store.audit(AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
+    assert_eq!((newest[0].action.as_str(), newest[0].id), ("tenant.patch", entry.id + 1));
+    // Somebody has changed the same since: nothing is changed, and nothing is written into the trail.
+    let capped = weigh(12).await;
+    weigh(13).await;
+    let entries = store.audit(AuditQuery::default()).await.unwrap().len();
+    let refused = undo(&capped).await.unwrap();
+    assert!(matches!(refused, Err(StoreError::ChangedSince { .. })), "{refused:?}");
+    assert_eq!(weight_now().await, 13);
+    assert_eq!(store.audit(AuditQuery::default()).await.unwrap().len(), entries);
+    let other = Box::new(AuditEntry { action: "key.create".to_owned(), ..*capped });
+    let refused = undo(&other).await.unwrap();
+    assert!(matches!(refused, Err(StoreError::NotUndoable { .. })), "{refused:?}");
 }

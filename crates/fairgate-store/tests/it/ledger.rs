@@ -99,6 +99,7 @@ async fn sums(store: &Store, by: UsageGrouping) -> Vec<UsageRow> {
         until: None,
         tenant: None,
         model: None,
+        quantiles: true,
         ..UsageQuery::default()
     };
     store.usage(query).await.unwrap().rows
@@ -394,6 +395,7 @@ async fn sums_are_split_and_have_quantiles(database: Database) {
     let query = UsageQuery {
         by: UsageGrouping::Day,
         split: Some(UsageGrouping::Tenant),
+        quantiles: true,
         ..UsageQuery::default()
     };
     let report = store.usage(query.clone()).await.unwrap();
@@ -414,6 +416,13 @@ async fn sums_are_split_and_have_quantiles(database: Database) {
             ("2026-11-16", Some("chat"), 10, Some(9), Some(19)),
         ]
     );
+    let plain = store.usage(UsageQuery { quantiles: false, ..query.clone() }).await.unwrap();
+    let without = report.rows.iter().map(|row| UsageRow {
+        waited_us_p50: None,
+        waited_us_p95: None,
+        ..row.clone()
+    });
+    assert_eq!(plain.rows, without.collect::<Vec<_>>());
     let uncached = UsageQuery { charge: ChargeColumn::Uncached, ..query };
     let more = store.usage(uncached).await.unwrap().charged;
     assert_eq!(more, report.charged + 3 * 40, "see charged_uncached of `attempt`");

@@ -6,11 +6,12 @@ use std::time::Duration;
 use fairgate_store::{
     AttemptOutcome, AttemptRow, BudgetOwners, DirectoryLimits, Store, StoreError, StoreOptions,
 };
+use fairgate_testkit::postgres_server::shared_server;
 
+use crate::database::number;
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
 use crate::rows::{NOW, attempt, budgets, day, key, of_key, reservation, tenant};
-use crate::server::{number, server};
 
 /// Breaks all connections to a database, as a restart would.
 async fn disconnect(database: &Database) {
@@ -18,12 +19,12 @@ async fn disconnect(database: &Database) {
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'",
         database.name
     );
-    server().run("postgres", &sql).await;
+    shared_server().run("postgres", &sql).await.unwrap();
 }
 
 async fn allow_connections(database: &Database, allow: bool) {
     let sql = format!("ALTER DATABASE {} ALLOW_CONNECTIONS {allow}", database.name);
-    server().run("postgres", &sql).await;
+    shared_server().run("postgres", &sql).await.unwrap();
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn abandoned_reservations_are_resolved_once_and_the_paused_process_corrects_them
             paused.reserve(held).await.unwrap().unwrap();
         }
         // As if it had given no sign of life for long.
-        server().run(&database.name, "DELETE FROM instances").await;
+        shared_server().run(&database.name, "DELETE FROM instances").await.unwrap();
         let (one, other) = tokio::join!(database.try_open(), database.try_open());
         let ((one, of_one), (other, of_other)) = (one.unwrap(), other.unwrap());
         assert_eq!(of_one.reservations + of_other.reservations, 700);
@@ -128,7 +129,7 @@ fn those_who_live_find_those_who_died() {
         living.reserve(reservation("mine", "chat", "k", 1)).await.unwrap().unwrap();
         let sql = "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, instance, provider_tokens) \
                    VALUES ('dead', 'staff', 'chat', 'k', 'llama', 7, 1794731400000000, 42, 7)";
-        server().run(&database.name, sql).await;
+        shared_server().run(&database.name, sql).await.unwrap();
         tokio::time::timeout(Duration::from_secs(20), async {
             while of_request(&living, "dead").await.is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -256,7 +257,8 @@ fn a_row_that_is_refused_is_kept_apart() {
         let check = |name: &str, what: &str| {
             format!("ALTER TABLE attempts ADD CONSTRAINT {name} CHECK ({what}) NOT VALID")
         };
-        let run = async |sql: String| drop(server().run(&database.name, &sql).await);
+        let run =
+            async |sql: String| drop(shared_server().run(&database.name, &sql).await.unwrap());
         run(check("nothing", "false")).await;
         for request in ["a", "poison", "b"] {
             let mut row = attempt(request, "chat", "k", 1);
@@ -286,7 +288,10 @@ fn a_row_that_is_refused_is_kept_apart() {
 fn a_newer_database_is_left_alone() {
     run(Kind::Postgres, |database| async move {
         database.open().await.close().await.unwrap();
-        server().run(&database.name, "INSERT INTO schema_version (version) VALUES (99)").await;
+        shared_server()
+            .run(&database.name, "INSERT INTO schema_version (version) VALUES (99)")
+            .await
+            .unwrap();
         let refused = database.try_open().await;
         assert!(matches!(refused, Err(StoreError::TooNew { found: 99, .. })));
     });
@@ -313,8 +318,8 @@ fn bad_addresses_are_told_without_their_password() {
 #[test]
 fn over_tls_with_a_certificate_that_is_verified() {
     run(Kind::Postgres, |database| async move {
-        let (name, port) = (&database.name, server().port);
-        let certificate = server().folder.join("data/server.crt");
+        let (name, port) = (&database.name, shared_server().port());
+        let certificate = shared_server().certificate();
         let url =
             |host: &str, rest: &str| format!("postgres://fairgate@{host}:{port}/{name}?{rest}");
         let open = async |url: String| {
@@ -327,7 +332,7 @@ fn over_tls_with_a_certificate_that_is_verified() {
         store.ping().await.unwrap();
         let sql = "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                    WHERE ssl AND application_name = 'fairgate' AND datname = current_database()";
-        let answer = server().run(name, sql).await;
+        let answer = shared_server().run(name, sql).await.unwrap();
         assert!(number(&answer) >= Some(2), "{answer:?}");
         // Another name, or a certificate that nobody vouches for.
         for bad in [url("127.0.0.1", &trusted), url("localhost", "sslmode=require")] {

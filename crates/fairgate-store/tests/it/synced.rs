@@ -4,10 +4,11 @@
 use fairgate_store::{
     DirectoryChange, LedgerQuery, Store, StoreError, Transaction, TransactionDurability,
 };
+use fairgate_testkit::postgres_server::shared_server;
 
+use crate::database::number;
 use crate::database::{Kind, run};
 use crate::rows::{NOW, attempt, budgets, key, reservation, tenant};
-use crate::server::{number, server};
 
 #[test]
 fn sqlite_syncs_changes_and_not_rows() {
@@ -56,12 +57,12 @@ fn postgres_syncs_changes_whatever_the_database_is_set_to() {
             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;
             CREATE TRIGGER see_audit AFTER INSERT ON audit FOR EACH ROW EXECUTE FUNCTION see()";
-        server().run(name, watch).await;
+        shared_server().run(name, watch).await.unwrap();
         for (setting, expected) in
             [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
         {
             let set = format!("ALTER DATABASE {name} SET synchronous_commit = {setting}");
-            server().run("postgres", &set).await;
+            shared_server().run("postgres", &set).await.unwrap();
             let store = database.open().await;
             let group = DirectoryChange::AddGroup {
                 name: setting.to_owned(),
@@ -71,7 +72,11 @@ fn postgres_syncs_changes_whatever_the_database_is_set_to() {
             store.change("test", NOW, group).await.unwrap();
             store.close().await.unwrap();
             let seen = format!("SELECT COUNT(*) FROM seen WHERE setting = '{expected}'");
-            assert_eq!(number(&server().run(name, &seen).await), Some(1), "{setting}");
+            assert_eq!(
+                number(&shared_server().run(name, &seen).await.unwrap()),
+                Some(1),
+                "{setting}"
+            );
         }
     });
 }
@@ -89,7 +94,7 @@ fn postgres_syncs_transactions_that_must_survive_a_power_loss() {
         for (set, expected) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
         {
             let sql = format!("ALTER DATABASE {} SET synchronous_commit = {set}", database.name);
-            server().run("postgres", &sql).await;
+            shared_server().run("postgres", &sql).await.unwrap();
             let store = database.open().await;
             for _ in 0..2 {
                 let found = setting(&store, TransactionDurability::ThroughPowerLoss).await;

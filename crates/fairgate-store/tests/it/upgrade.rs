@@ -3,11 +3,11 @@
 use fairgate_store::{
     Budget, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HostedUse, KeyRights,
 };
+use fairgate_testkit::postgres_server::shared_server;
 
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
 use crate::rows::{NOW, attempt, of_key, reservation};
-use crate::server::server;
 
 const STEPS: [(&str, &str); 2] = [
     (
@@ -59,7 +59,10 @@ fn from_schema_2_on_postgres() {
         let schema = STEPS.map(|(_, postgres)| postgres).concat();
         let hash = format!("'\\x{}'", "07".repeat(32));
         let data = DATA.replace(" INSTANCE", ", 42").replace("HASH", &hash);
-        server().run(&database.name, &[VERSION_TABLE, &schema, &data].concat()).await;
+        shared_server()
+            .run(&database.name, &[VERSION_TABLE, &schema, &data].concat())
+            .await
+            .unwrap();
         check(database).await;
     });
 }
@@ -181,7 +184,10 @@ fn keys_and_projects_of_schema_8_keep_what_they_may_do_on_postgres() {
     run(Kind::Postgres, |database| async move {
         let schema = STEPS_8.map(|(_, postgres)| postgres).concat();
         let data = with_hashes(|hash| format!("'\\x{hash}'"));
-        server().run(&database.name, &[VERSION_TABLE, &schema, &data].concat()).await;
+        shared_server()
+            .run(&database.name, &[VERSION_TABLE, &schema, &data].concat())
+            .await
+            .unwrap();
         check_rights(database).await;
     });
 }

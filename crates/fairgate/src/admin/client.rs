@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
 use fairgate_api::client::{
-    DEFAULT_URL, GatewayHttpClient, GatewayHttpRequest, GatewayHttpResponse, JSON,
+    DEFAULT_URL, EventStreamReply, GatewayHttpClient, GatewayHttpRequest, GatewayHttpResponse, JSON,
 };
 use fairgate_api::error::ErrorFields;
+use fairgate_api::event_stream::ServerSentEvent;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
 
@@ -51,6 +52,12 @@ pub(crate) struct GatewayArgs {
     /// PEM file of the certificate authorities to trust, instead of the built-in ones.
     #[arg(long, env = "FAIRGATE_CA", value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
+}
+
+impl GatewayArgs {
+    pub(crate) fn new(url: Uri, token_file: PathBuf, ca: Option<PathBuf>) -> Self {
+        Self { url, token_file, ca }
+    }
 }
 
 /// An error response of the admin API.
@@ -105,15 +112,38 @@ impl AdminClient {
         if text.is_empty() { Ok(Value::Null) } else { json(&text) }
     }
 
-    fn text(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String> {
-        let request = GatewayHttpRequest {
+    /// Reads the events at a path of the API until the gateway ends them. `take` is called with `None` once the stream is
+    /// open, and then with each event.
+    pub(crate) fn events(
+        &self,
+        path: &str,
+        mut take: impl FnMut(Option<ServerSentEvent>) -> Result<()>,
+    ) -> Result<()> {
+        let request = self.request(Method::GET, path, None);
+        let mut stream = match self.runtime.block_on(self.wire.open_events(request))? {
+            EventStreamReply::Open(stream) => stream,
+            EventStreamReply::Refused(response) => return Err(self.refusal(&response).into()),
+        };
+        take(None)?;
+        while let Some(event) = self.runtime.block_on(stream.next())? {
+            take(Some(event))?;
+        }
+        Ok(())
+    }
+
+    fn request(&self, method: Method, path: &str, body: Option<&Value>) -> GatewayHttpRequest {
+        GatewayHttpRequest {
             method,
             path: path.to_owned(),
             content_type: JSON,
             body: Bytes::from(body.map(Value::to_string).unwrap_or_default()),
             headers: actor().map(|actor| (ACTOR, actor)).into_iter().collect::<HeaderMap>(),
             timeout: RESPONSE_TIMEOUT,
-        };
+        }
+    }
+
+    fn text(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String> {
+        let request = self.request(method, path, body);
         let response = self.runtime.block_on(self.wire.send(request))?;
         if response.status.is_success() {
             return Ok(response.text);

@@ -1,5 +1,7 @@
 //! The command `fairgate key`, which lists, creates and changes keys.
 
+mod hash;
+
 use std::io::Write;
 
 use anyhow::{Result, bail};
@@ -53,6 +55,8 @@ enum KeyAction {
         /// Id of the key.
         id: String,
     },
+    /// Print the hash by which a configuration file can declare a key. Asks no gateway.
+    Hash(hash::KeyHashArgs),
     /// Refuse a key from now on. Requests of the key that are in flight continue.
     Revoke {
         /// Id of the key.
@@ -96,6 +100,9 @@ impl KeyArgs {
 
 impl KeyCommand {
     pub(crate) fn run(&self) -> Result<()> {
+        if let KeyAction::Hash(args) = &self.action {
+            return args.run(&self.common);
+        }
         let client = self.common.client()?;
         let path = |id: &str| format!("/api/v1/keys/{}", escaped(id));
         match &self.action {
@@ -130,6 +137,8 @@ impl KeyCommand {
                 let rotate = format!("{}/rotate", path(id));
                 self.print_secret(&client.send(Method::POST, &rotate, None)?)
             }
+            // It was run above, because it needs no gateway.
+            KeyAction::Hash(_) => Ok(()),
             KeyAction::Revoke { id } => {
                 let revoke = format!("{}/revoke", path(id));
                 let revoked = client.send(Method::POST, &revoke, None)?;

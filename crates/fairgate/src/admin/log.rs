@@ -1,5 +1,7 @@
 //! The command `fairgate log`, which lists ended requests.
 
+mod follow;
+
 use anyhow::Result;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -30,7 +32,9 @@ const PAGE_MAX: usize = 1_000;
   Those that waited more than ten seconds since this morning:
     fairgate log --waited-ms 10000 --since 2026-11-18T06:00:00Z
   Every attempt on a worker that failed, as JSON:
-    fairgate log --worker gpu-1 --status 5xx --attempts --json")]
+    fairgate log --worker gpu-1 --status 5xx --attempts --json
+  What is refused from now on, as it happens:
+    fairgate log --follow --outcome refused")]
 pub(crate) struct LogArgs {
     #[command(flatten)]
     common: AdminOptions,
@@ -45,6 +49,10 @@ pub(crate) struct LogArgs {
     /// Latest arrival (exclusive), in the formats of --since.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
+    /// Go on and print each request when it ends, until the command is stopped, with the last ones of --limit before
+    /// them, oldest first. With --json each is a line. Shows the requests that this gateway answers.
+    #[arg(long, short, conflicts_with = "until")]
+    follow: bool,
     /// Greatest number of requests to list.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
@@ -136,6 +144,9 @@ struct FoundRows {
 impl LogArgs {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
+        if self.follow {
+            return follow::follow(self, &client);
+        }
         let found = self.find(&client)?;
         let (items, stopped) = (Value::Array(found.items.clone()), found.stopped.clone());
         if self.common.json {

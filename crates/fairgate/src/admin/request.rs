@@ -58,7 +58,7 @@ fn list_of(requests: &[RequestBody]) -> TextTable {
         "project",
         "task",
         "worker",
-        "cost tokens",
+        "cost",
         "waited",
         "in flight",
     ];
@@ -73,7 +73,7 @@ fn list_of(requests: &[RequestBody]) -> TextTable {
             named(&request.project),
             named(&request.task),
             named(&request.worker),
-            TableCell::Number(request.cost_tokens.to_string()),
+            TableCell::Number(cost(request)),
             TableCell::Number(span(request.waited_us).to_string()),
             TableCell::Number(or_dash(request.in_flight_us.map(span))),
         ]);
@@ -88,16 +88,24 @@ fn pool_of(client: &AdminClient, found: &RequestDetail) -> Option<PoolBody> {
     understood(&client.get(&format!("/api/v1/pools/{pool}")).ok()?).ok()
 }
 
+/// Formats the expected cost of a request with its unit.
+fn cost(request: &RequestBody) -> String {
+    match &*request.unit {
+        "worker_time" => format!("{} µs", request.cost),
+        _ => format!("{} tokens", request.cost),
+    }
+}
+
 /// Describes a request in lines of text, first the request's state, then its tenant and group, then the reason why it
 /// waits.
 fn lines(found: &RequestDetail, pool: Option<&PoolBody>) -> Vec<String> {
     let Some(request) = &found.request else { return vec![ended(&found.attempts)] };
     let whose = format!(
-        "tenant {}, in group {}{}; it is expected to use {} tokens{}",
+        "tenant {}, in group {}{}; it is expected to use {}{}",
         text_or_dash(request.tenant.as_deref()),
         text_or_dash(request.group.as_deref()),
         work(request.project.as_deref(), request.task.as_deref()),
-        request.cost_tokens,
+        cost(request),
         chosen(request)
     );
     match request.state {
@@ -236,7 +244,10 @@ mod tests {
             weight: None,
             pin: None,
             requires: Vec::new(),
-            cost_tokens: 9,
+            unit: "tokens".into(),
+            cost: 9,
+            cost_uncached: None,
+            cost_tokens: Some(9),
             cost_uncached_tokens: None,
             submitted_at: String::new(),
             waited_us: 1_200_000,

@@ -10,7 +10,7 @@ use super::{names, or_dash};
 /// Rights to set. Rights that are not given stay as they are.
 #[derive(Debug, Args)]
 pub(super) struct RightsArgs {
-    /// Models that requests may name. Default: all.
+    /// Models that requests may name. A * at the end of a name stands for any ending, such as gpt-*. Default: all.
     #[arg(long, value_delimiter = ',', value_name = "MODEL,…")]
     models: Option<Vec<String>>,
     /// Remove the list of models. Requests may then name all models.

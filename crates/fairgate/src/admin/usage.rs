@@ -35,6 +35,9 @@ pub(crate) struct UsageArgs {
     /// Only usage of this model.
     #[arg(long)]
     model: Option<String>,
+    /// Show the median and the 95 % quantile of the waits too, which takes longer.
+    #[arg(long)]
+    quantiles: bool,
     /// Print comma-separated values instead of a table.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -60,6 +63,9 @@ impl UsageArgs {
         {
             path.push_str(&format!("&{name}={}", escaped(value)));
         }
+        if self.quantiles {
+            path.push_str("&quantiles=true");
+        }
         if self.csv {
             let csv = client.get_text(&format!("{path}&format=csv"))?;
             let mut out = StdoutWriter::stdout();
@@ -74,33 +80,29 @@ impl UsageArgs {
                     "{omitted} more rows are not shown: narrow the time range or name a tenant"
                 );
             }
-            sums(self.by, self.split, usage)
+            self.sums(usage)
         })
     }
 }
 
-fn sums(by: &'static str, split: Option<&'static str>, usage: &UsageReportBody) -> TextTable {
-    let headings = [
-        "requests",
-        "failed",
-        "input tokens",
-        "cached",
-        "output tokens",
-        "charged tokens",
-        "got",
-        "provider tokens",
-        "money",
-        "mean wait",
-        "p50",
-        "p95",
-        "longest wait",
-        "first token",
-    ];
-    let mut table = TextTable::new([by].into_iter().chain(split).chain(headings));
-    for row in &usage.rows {
+impl UsageArgs {
+    fn sums(&self, usage: &UsageReportBody) -> TextTable {
+        let sums = ["requests", "failed", "input tokens", "cached", "output tokens"];
+        let charges = ["charged tokens", "got", "provider tokens", "money", "mean wait"];
+        let quantiles: &[&str] = if self.quantiles { &["p50", "p95"] } else { &[] };
+        let headings = [&[self.by], self.split.as_slice(), &sums, &charges, quantiles];
+        let last = ["longest wait", "first token"];
+        let mut table = TextTable::new(headings.concat().into_iter().chain(last));
+        for row in &usage.rows {
+            table.row(self.cells(row, usage));
+        }
+        table
+    }
+
+    fn cells(&self, row: &UsageRowBody, usage: &UsageReportBody) -> Vec<TableCell> {
         let number = |number: u64| TableCell::Number(number.to_string());
         let mut cells = vec![TableCell::Text(one_line(&row.name))];
-        cells.extend(split.map(|_| TableCell::Text(text_or_dash(row.split.as_deref()))));
+        cells.extend(self.split.map(|_| TableCell::Text(text_or_dash(row.split.as_deref()))));
         cells.extend([
             number(row.requests),
             number(row.failed),
@@ -112,14 +114,17 @@ fn sums(by: &'static str, split: Option<&'static str>, usage: &UsageReportBody) 
             number(row.provider_tokens),
             TableCell::Number(money(row, usage)),
             TableCell::Number(span(row.waited_mean_us).to_string()),
-            TableCell::Number(or_dash(row.waited_p50_us.map(span))),
-            TableCell::Number(or_dash(row.waited_p95_us.map(span))),
+        ]);
+        if self.quantiles {
+            let quantiles = [row.waited_p50_us, row.waited_p95_us];
+            cells.extend(quantiles.map(|wait| TableCell::Number(or_dash(wait.map(span)))));
+        }
+        cells.extend([
             TableCell::Number(span(row.waited_max_us).to_string()),
             TableCell::Number(or_dash(row.first_token_mean_us.map(span))),
         ]);
-        table.row(cells);
+        cells
     }
-    table
 }
 
 /// Formats a row's part of all charged tokens, in percent; `-` if nothing was charged.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use fairgate_api::client::DEFAULT_URL;
-use fairgate_config::Config;
+use fairgate_config::{Config, DeclaredDirectory};
 use fairgate_gateway::Gateway;
 use fairgate_store::{DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Store};
 use fairgate_time::wall_clock;
@@ -181,6 +181,11 @@ pub(crate) fn print_pools(mut out: impl Write, config: &Config) -> io::Result<()
                 writeln!(out, "  pool         {name}: {models} on {workers}, {capacity} slots")?
             }
         }
+    }
+    let DeclaredDirectory { is_stated, groups, tenants, keys, .. } = &config.declared;
+    if *is_stated {
+        let [groups, tenants, keys] = [groups.len(), tenants.len(), keys.len()];
+        writeln!(out, "  declared     groups: {groups}, tenants: {tenants}, keys: {keys}")?;
     }
     out.flush()
 }

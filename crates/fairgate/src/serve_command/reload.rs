@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use fairgate_config::{ConfigError, ConfigErrors, ConfigReload, ProcessEnvironment, ReloadPlan};
-use fairgate_control::control_plane::{ConfigReloader, ReloadFuture};
-use fairgate_gateway::{Gateway, GatewayReloadError};
+use fairgate_control::control_plane::{
+    AppliedReload, CheckFuture, ConfigPreview, ConfigReloader, ReloadFuture,
+};
+use fairgate_gateway::{Gateway, GatewayDeclarationError, GatewayReloadError};
 use fairgate_store::DirectoryChange;
 
 use fairgate_time::wall_clock;
@@ -15,21 +17,45 @@ pub(super) async fn reload(
     gateway: &Gateway,
     file: &Path,
     actor: &str,
-) -> Result<ReloadPlan, ConfigErrors> {
+    may_disable_most: bool,
+) -> Result<AppliedReload, ConfigErrors> {
     let current = gateway.data_plane().config.load_full();
     let path = file.to_owned();
     // The file, and the files that it names, may be on a disk that hangs.
     let read = move || ConfigReload::from_file(&current, &path, &ProcessEnvironment);
     let read = tokio::task::spawn_blocking(read).await;
     let reload = read.map_err(|problem| about(file, problem.to_string()))??;
-    let plan = gateway.reload(reload.next).await.map_err(|error| match error {
-        GatewayReloadError::Config(errors) => errors,
-        other => about(file, other.to_string()),
-    })?;
-    if !plan.is_empty() {
-        audit(gateway, &plan, actor).await;
+    let reloaded = match may_disable_most {
+        true => gateway.reload_disabling_any(reload.next).await,
+        false => gateway.reload(reload.next).await,
+    };
+    let reloaded = reloaded.map_err(|error| errors(file, error))?;
+    if !reloaded.plan.is_empty() {
+        audit(gateway, &reloaded.plan, actor).await;
     }
-    Ok(plan)
+    Ok(reloaded)
+}
+
+/// Checks a text as if it were the file, and changes nothing.
+async fn check(
+    gateway: &Gateway,
+    file: &Path,
+    text: String,
+) -> Result<ConfigPreview, ConfigErrors> {
+    let current = gateway.data_plane().config.load_full();
+    let path = file.to_owned();
+    let read = move || ConfigReload::parse(&current, &text, &path, &ProcessEnvironment);
+    let read = tokio::task::spawn_blocking(read).await;
+    let reload = read.map_err(|problem| about(file, problem.to_string()))??;
+    gateway.preview(reload.next).await.map_err(|error| errors(file, error))
+}
+
+fn errors(file: &Path, error: GatewayReloadError) -> ConfigErrors {
+    match error {
+        GatewayReloadError::Config(errors)
+        | GatewayReloadError::Declarations(GatewayDeclarationError::Conflict(errors)) => errors,
+        other => about(file, other.to_string()),
+    }
 }
 
 /// Records the reload in the audit trail. The new configuration applies even if this fails.
@@ -52,7 +78,11 @@ fn about(file: &Path, message: String) -> ConfigErrors {
     ConfigErrors::from(error)
 }
 
-/// Handler of `POST /api/v1/config/reload`. The gateway owns the handler, so the handler must not own the gateway.
+fn is_ending(file: &Path) -> ConfigErrors {
+    about(file, "the gateway is ending".into())
+}
+
+/// Handler of `POST /api/v1/config/reload` and `POST /api/v1/config/check`. The gateway owns the handler, so the handler must not own the gateway.
 pub(super) struct FileReloader {
     gateway: Weak<Gateway>,
     file: PathBuf,
@@ -65,12 +95,17 @@ impl FileReloader {
 }
 
 impl ConfigReloader for FileReloader {
-    fn reload<'a>(&'a self, actor: &'a str) -> ReloadFuture<'a> {
+    fn reload<'a>(&'a self, actor: &'a str, may_disable_most: bool) -> ReloadFuture<'a> {
         Box::pin(async move {
-            match self.gateway.upgrade() {
-                Some(gateway) => reload(&gateway, &self.file, actor).await,
-                None => Err(about(&self.file, "the gateway is ending".into())),
-            }
+            let gateway = self.gateway.upgrade().ok_or_else(|| is_ending(&self.file))?;
+            reload(&gateway, &self.file, actor, may_disable_most).await
+        })
+    }
+
+    fn check(&self, text: String) -> CheckFuture<'_> {
+        Box::pin(async move {
+            let gateway = self.gateway.upgrade().ok_or_else(|| is_ending(&self.file))?;
+            check(&gateway, &self.file, text).await
         })
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod agents;
 mod crash;
+mod declared;
 mod editions;
 mod fleet;
 mod fleet_days;
@@ -17,14 +18,6 @@ mod readme_fleet;
 mod recipes;
 mod running;
 mod secrets;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "the store's tests need more of it"
-)]
-#[path = "../../../fairgate-store/tests/it/server.rs"]
-mod server;
 mod service_manager;
 mod start;
 mod surface;

@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fairgate_proxy::identity::Caller;
-use fairgate_proxy::server::AtClientAddress;
+use fairgate_proxy::server::{AtAdminAddress, AtClientAddress};
 use fairgate_store::{KeyHash, UnixMicros};
 use fairgate_time::wall_clock;
 use http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
@@ -116,11 +116,15 @@ struct WantedSession {
 impl WantedSession {
     fn of(request: &Request) -> Self {
         let at_clients = request.extensions().get::<AtClientAddress>().is_some();
+        let at_admin = request.extensions().get::<AtAdminAddress>().is_some();
         let by_header = request.headers().get(SESSION_HEADER).map(|value| value.as_bytes());
         let query = request.uri().query().unwrap_or_default();
         let by_query = query.split('&').find_map(|part| part.strip_prefix("session="));
         let word = by_header.or(by_query.map(str::as_bytes));
-        Self { admin: !at_clients && word != Some(b"me"), tenant: word != Some(b"admin") }
+        Self {
+            admin: !at_clients && word != Some(b"me"),
+            tenant: !at_admin && word != Some(b"admin"),
+        }
     }
 
     /// Returns the values of the cookies that may be used, the admin's first.

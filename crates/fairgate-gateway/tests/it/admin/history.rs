@@ -1,6 +1,8 @@
 //! What flows do now, what they got in the last minute, and their history, in a time of its own.
 
+use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Tokens;
+use fairgate_proxy::refusal::RefusalCode;
 use fairgate_store::UnixMicros;
 use serde_json::{Value, json};
 
@@ -73,6 +75,28 @@ async fn tenants_that_never_came_are_listed_if_asked_for() {
     let view = it.get("/api/v1/fairshare/live?all=true").await.expect(200);
     assert_eq!(row(&view, "tenants", "chat")["state"], "never_seen");
     assert_eq!(row(&view, "tenants", "quiet")["state"], "disabled");
+}
+
+#[tokio::test]
+async fn a_tenant_that_was_only_refused_is_over_its_budget_and_not_unseen() {
+    let it = contended(1).await;
+    let (_, key) = it.key("quiet").await;
+    let owners = [(Attribute::Group, "prod"), (Attribute::Tenant, "quiet")];
+    it.app().refusals.count("sim", RefusalCode::BudgetExhausted, owners.into_iter());
+    let view = it.get("/api/v1/fairshare/live").await.expect(200);
+    let quiet = row(&view, "tenants", "quiet");
+    assert_eq!((&quiet["state"], &quiet["refused"]), (&json!("over_budget"), &json!(1)));
+    assert_eq!(quiet["last_refusal"]["code"], "budget_exhausted");
+    assert_eq!(view["tenants"].as_array().map(Vec::len), Some(1), "the others have sent nothing");
+    let view = it.get("/api/v1/fairshare/live?all=true").await.expect(200);
+    assert_eq!(row(&view, "tenants", "quiet")["state"], "over_budget");
+    assert_eq!(row(&view, "tenants", "chat")["state"], "never_seen");
+    assert_eq!(view["tenants"].as_array().map(Vec::len), Some(3), "each once");
+    let me =
+        it.send(super::request(Some(&key), "GET", "/api/v1/me", json!(null))).await.expect(200);
+    assert_eq!(me["pools"][0]["state"], "over_budget");
+    let summary = me["pools"][0]["summary"].as_str().expect("a sentence");
+    assert!(summary.starts_with("A budget is used up"), "{summary}");
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ async fn usage_is_summed_as_json_and_csv() {
         usage["rows"].as_array().expect("rows").iter().map(|row| &row["name"]).collect();
     assert_eq!(names, ["a,b", "chat"], "the most charged first");
     assert_eq!(usage["rows"][1]["charged_tokens"], 7);
-    let csv = it.get("/api/v1/usage?since=1700000000&format=csv").await;
+    let csv = it.get("/api/v1/usage?since=1700000000&quantiles=true&format=csv").await;
     assert_eq!(csv.headers["content-type"], "text/csv; charset=utf-8");
     let lines: Vec<&str> = csv.text.split("\r\n").collect();
     assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,,,0.533333,5,5");

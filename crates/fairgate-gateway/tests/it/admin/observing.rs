@@ -112,7 +112,9 @@ async fn a_tenant_sees_its_own_rows_and_sums_only() {
 async fn usage_is_split_with_shares_and_quantiles() {
     let it = ledger().await;
     let path = "/api/v1/usage?since=1700000000&by=tenant&split=outcome";
-    let usage = it.get(path).await.expect(200);
+    let plain = it.get(path).await.expect(200);
+    assert_eq!(plain["rows"][0]["waited_p95_us"], json!(null), "nobody asked for it");
+    let usage = it.get(&format!("{path}&quantiles=true")).await.expect(200);
     assert_eq!((&usage["split"], &usage["omitted"]), (&json!("outcome"), &json!(0)));
     let row = |place: usize| {
         let row = &usage["rows"][place];

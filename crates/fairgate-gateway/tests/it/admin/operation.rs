@@ -5,8 +5,11 @@ use std::time::Duration;
 use fairgate_config::{
     Config, ConfigError, ConfigErrors, FilePosition, HealthConfig, ReloadPlan, SettingChange,
 };
-use fairgate_control::control_plane::{ConfigReloader, ReloadFuture};
+use fairgate_control::control_plane::{
+    AppliedReload, CheckFuture, ConfigPreview, ConfigReloader, ReloadFuture,
+};
 use fairgate_core::attribute::Attribute;
+use fairgate_store::DeclarationPlan;
 use serde_json::json;
 
 use super::{Fixture, request};
@@ -121,8 +124,15 @@ async fn a_pool_without_a_worker_does_not_take_the_others_out_of_service() {
 struct Always(Result<ReloadPlan, ConfigErrors>);
 
 impl ConfigReloader for Always {
-    fn reload<'a>(&'a self, _: &'a str) -> ReloadFuture<'a> {
-        Box::pin(async { self.0.clone() })
+    fn reload<'a>(&'a self, _: &'a str, _: bool) -> ReloadFuture<'a> {
+        let reloaded = self.0.clone().map(|plan| AppliedReload { plan, directory: Vec::new() });
+        Box::pin(async { reloaded })
+    }
+
+    fn check(&self, _: String) -> CheckFuture<'_> {
+        let directory = DeclarationPlan::default();
+        let checked = self.0.clone().map(|plan| ConfigPreview { plan, directory });
+        Box::pin(async { checked })
     }
 }
 
@@ -135,7 +145,10 @@ async fn a_reload_says_what_it_changed() {
         SettingChange { field: "pools.sim.capacity".into(), description: "8 → 9".into() };
     it.control_plane()
         .set_reloader(Always(Ok(ReloadPlan { changes: vec![change], ..ReloadPlan::default() })));
-    assert_eq!(reload().await.expect(200), json!({"changes": ["pools.sim.capacity: 8 → 9"]}));
+    assert_eq!(
+        reload().await.expect(200),
+        json!({"changes": ["pools.sim.capacity: 8 → 9"], "directory": []})
+    );
 }
 
 #[tokio::test]

@@ -211,6 +211,26 @@ async fn one_cookie_is_not_taken_for_the_other() {
 }
 
 #[tokio::test]
+async fn an_address_of_the_admin_api_alone_takes_no_session_of_a_tenant() {
+    let it = Fixture::new().await;
+    it.tenant("prod", "chat").await;
+    let (_, key) = it.key("chat").await;
+    let (admin, tenant) = (cookie_of(&it, TOKEN).await, cookie_of(&it, &key).await);
+    let at_admin = async |cookie: &str, path: &str| {
+        let mut request = of_page(cookie, "GET", path, json!(null));
+        request.extensions_mut().insert(fairgate_proxy::server::AtAdminAddress);
+        it.send(request).await
+    };
+    for path in ["/api/v1/session", "/api/v1/me", "/api/v1/requests"] {
+        assert_eq!(at_admin(&tenant, path).await.status, 401, "{path}");
+    }
+    at_admin(&format!("{tenant}; {admin}"), "/api/v1/tenants").await.expect(200);
+    let mut login = request(None, "POST", "/api/v1/session", json!({"token": key}));
+    login.extensions_mut().insert(fairgate_proxy::server::AtAdminAddress);
+    assert_eq!(it.send(login).await.refused(401), "invalid_token");
+}
+
+#[tokio::test]
 async fn a_tenants_session_gives_nothing_of_others_on_any_route() {
     let it = Fixture::new().await;
     it.tenant("others-group", "others-tenant").await;

@@ -1,11 +1,12 @@
 //! Webhooks of a whole gateway: events come by themselves, people see what became of them, and a reload changes them.
 
 use fairgate_config::{FleetEventKind, Secret, WebhookConfig};
+use fairgate_store::{Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, TenantPatch};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Fleet, expect, refused};
-use crate::support::client::get;
+use crate::support::client::{get, post};
 use crate::support::scripted::{Call, Scripted};
 
 fn webhook(name: &str, receiver: &Scripted) -> WebhookConfig {
@@ -74,6 +75,42 @@ async fn events_are_told_and_people_see_what_became_of_them() {
 }
 
 #[tokio::test]
+async fn a_tenant_s_budget_is_told_at_80_percent_and_when_it_refuses() {
+    let mut receiver = Scripted::start().await;
+    let it = Fleet::with(|fleet| fleet.webhooks = vec![webhook("ops", &receiver)]).await;
+    let text = "a secret prompt";
+    let chat = async |max_tokens: u64| {
+        let messages = json!([{"role": "user", "content": text}]);
+        let body = json!({"model": "sim", "max_tokens": max_tokens, "messages": messages});
+        let question = post("/v1/chat/completions", &body).key(&it.house.key);
+        question.ask(it.house.gateway.addr()).await
+    };
+    let used = expect(chat(8).await, 200)["usage"]["total_tokens"].as_u64().unwrap();
+    // A budget of which this is more than 80 %, and that has too little left for another request.
+    let limit = used * 6 / 5;
+    let budgets = vec![Budget::tokens(limit, BudgetPeriod::Month)];
+    let limits = DirectoryLimits { budgets, ..DirectoryLimits::default() };
+    let patch = TenantPatch { limits: Some(limits), ..TenantPatch::default() };
+    it.house.change(DirectoryChange::PatchTenant { name: "acme".into(), patch }).await;
+    let mut told = async |percent: u64| {
+        let call = receiver.call().await;
+        let told = event(&call);
+        let kind = (&told["type"], &told["tenant"], &told["unit"], &told["period"]);
+        assert_eq!(kind, (&json!("budget"), &json!("acme"), &json!("tokens"), &json!("month")));
+        let amounts = (&told["percent"], &told["used"], &told["limit"]);
+        assert_eq!(amounts, (&json!(percent), &json!(used), &json!(limit)));
+        for secret in [text, &it.house.key] {
+            assert!(!told.to_string().contains(secret), "{told}");
+        }
+        call.answer(200, "text/plain", "");
+    };
+    told(80).await;
+    assert_eq!(chat(8).await.code(), "budget_exhausted");
+    told(100).await;
+    it.close().await;
+}
+
+#[tokio::test]
 async fn a_test_event_says_what_the_receiver_answered() {
     let mut receiver = Scripted::start().await;
     let only_blocked =
@@ -106,7 +143,7 @@ async fn a_reload_changes_webhooks() {
     let mut config = (**it.house.gateway.data_plane().config.load()).clone();
     config.fleet.webhooks = vec![webhook("ops", &after)];
     let plan = it.house.gateway.reload(config).await.unwrap();
-    assert!(plan.changes.iter().any(|change| change.to_string().contains("fleet.webhooks")));
+    assert!(plan.plan.changes.iter().any(|change| change.to_string().contains("fleet.webhooks")));
     ask(&it, &agent, "one").await;
     let call = after.call().await;
     assert_eq!(event(&call)["task"], "one");

@@ -231,6 +231,7 @@ async fn salts_are_keyed_by_a_secret_of_the_store() {
         config,
         store: house.store.clone(),
         admin_token: fairgate_store::KeyHash::of(b"admin"),
+        may_disable_most: false,
     };
     let second = fairgate_gateway::Gateway::start(options).await.unwrap();
     let question = post(CHAT, &conversation("rivers", 0)).key(&house.key);

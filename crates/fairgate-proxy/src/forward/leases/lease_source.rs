@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_api::leases::LeaseSubmissionBody;
 use fairgate_config::{HostedBudget, ModelConfig};
 use fairgate_core::units::TaskWeight;
 use fairgate_dialect::RequestFields;
@@ -14,7 +15,6 @@ use super::super::cost;
 use super::super::request_checks::ClientNames;
 use super::super::request_guard::{RequestArrival, RequestIn};
 use super::super::stage::RoutedRequest;
-use super::wire::LeaseSubmissionBody;
 use crate::live_count::LiveCount;
 use crate::pools::{PoolHandle, PoolSetup, ServedModel};
 use crate::refusal::{self, Refusal};
@@ -110,8 +110,8 @@ impl ReadSource for ReadLeaseSource {
 
     async fn expected_usage(
         &self,
-        _: &RequestIn<'_, RoutedRequest>,
-        _: &PoolSetup,
+        routed: &RequestIn<'_, RoutedRequest>,
+        setup: &PoolSetup,
         _: &ServedModel,
         _: &ClientChoices,
     ) -> Result<ExpectedUsage, Refusal> {
@@ -121,6 +121,13 @@ impl ReadSource for ReadLeaseSource {
             expected,
             charged,
             charged_uncached: charged,
+            scheduled: cost::scheduled(
+                setup,
+                &routed.arrival().caller.tenant,
+                &routed.ask,
+                expected,
+                None,
+            ),
             uncached_input,
             prefix: None,
             last_worker: None,

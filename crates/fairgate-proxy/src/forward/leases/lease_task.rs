@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use fairgate_api::leases::LeaseSubmissionBody;
 use fairgate_dialect::TokenUsage;
 use fairgate_dialect::estimate::TokenEstimate;
 use fairgate_store::{AttemptOutcome, UsageSource};
@@ -20,7 +21,6 @@ use super::super::stage::{CountedRequest, InFlightRequest};
 use super::super::{cost, provider};
 use super::lease::{LeaseHandle, LeaseMessage, LeaseReport, LeaseResult, LeaseStatus};
 use super::lease_source::LeaseSource;
-use super::wire::LeaseSubmissionBody;
 use crate::forward::DataPlane;
 use crate::phase;
 use crate::pools::PoolHandle;
@@ -106,7 +106,7 @@ async fn run_request(
         };
         drop(listed.take());
         let quota = cost::quota(&in_flight, None);
-        in_flight.flight.mark_sent(&wish.model.pool.name, false, quota);
+        in_flight.mark_sent(false, quota);
         let (attempt, waited) = (in_flight.attempt, in_flight.waited.unwrap_or_default());
         lease.enter(LeaseStatus::Granted { attempt, waited });
         let heard = match wait_call_end(&mut in_flight, lease, words).await {

@@ -1,16 +1,18 @@
-//! The JSON bodies of the lease API.
+//! Reads and checks what clients send to the lease API, and makes the answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fairgate_api::WeightNumber;
+use fairgate_api::leases::{
+    LeaseBody, LeaseLimitedBody, LeaseOutcome, LeaseRefusal, LeaseSettlementBody, LeaseState,
+    LeaseSubmissionBody,
+};
 use fairgate_dialect::TokenUsage;
 use fairgate_store::{DEADLINE_MS_MAX, UsageSource};
 use http::StatusCode;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::super::bill::StatedUsage;
 use super::super::provider::LeaseProviderResponse;
@@ -25,221 +27,29 @@ const TOKENS_MAX: u64 = 1_000_000_000;
 const NAME_BYTES_MAX: usize = 128;
 const MODEL_BYTES_MAX: usize = 256;
 
-/// Body of a request that submits a lease.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(as = LeaseSubmission)]
-pub(super) struct LeaseSubmissionBody {
-    /// Name of the pool. May be left out if only one pool leases its slots.
-    #[schema(value_type = Option<String>)]
-    pub(super) pool: Option<Box<str>>,
-    /// The client's own id for the lease. A repeated submission with the same id returns the same lease.
-    #[schema(value_type = Option<String>)]
-    pub(super) id: Option<Box<str>>,
-    /// Name of the client program, with which it can ask for the changes of all its leases at once.
-    #[schema(value_type = Option<String>)]
-    pub(super) client: Option<Box<str>>,
-    /// The agent that makes the call, if the pool's policy shares by agent.
-    #[schema(value_type = Option<String>)]
-    pub(super) agent: Option<Box<str>>,
-    /// The session of the call, if the pool's policy shares by session.
-    #[schema(value_type = Option<String>)]
-    pub(super) session: Option<Box<str>>,
-    /// Class of the call, if the key may choose one.
-    #[schema(value_type = Option<String>)]
-    pub(super) class: Option<Box<str>>,
-    /// Priority of the call; a higher number goes first within its flow. 0 if absent.
-    pub(super) priority: i64,
-    /// Weight of the call in the queue depth of a `load` node: 0.001 to 1 000 000, with at most three decimals. At most
-    /// the weight of its model or the key's `weight_max`. If absent, the weight of its model, or 1 if it names none.
-    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000, multiple_of = 0.001)]
-    pub(super) weight: Option<WeightNumber>,
-    /// Model of the call, for the ledger and the prices. It must be in the key's list of models, if the key has one.
-    pub(super) model: Option<String>,
-    /// Expected charge, in weighted tokens.
-    pub(super) cost: Option<u64>,
-    /// Input tokens that the call is expected to use.
-    pub(super) input_tokens: Option<u64>,
-    /// Output tokens that the call is expected to use.
-    pub(super) output_tokens: Option<u64>,
-    /// The longest wait for the slot, from the submission, in milliseconds: 1 to 86400000. After that the lease is
-    /// refused with 504 `deadline_passed`. If absent, the deadline of its key or class applies. The wait is never
-    /// longer than the pool's `queue_timeout`.
-    #[schema(minimum = 1, maximum = 86_400_000)]
-    pub(super) deadline_ms: Option<u64>,
-    /// Time to wait for the grant before this request is answered, in milliseconds; at most half of the lease's TTL.
-    pub(super) wait_ms: u64,
-}
-
-impl LeaseSubmissionBody {
-    pub(super) fn read(bytes: &Bytes) -> Result<Self, Refusal> {
-        let read: Self = parsed(bytes)?;
-        let names = [
-            ("pool", &read.pool),
-            ("id", &read.id),
-            ("agent", &read.agent),
-            ("session", &read.session),
-            ("class", &read.class),
-        ];
-        for (field, text) in names {
-            text.as_deref().map_or(Ok(()), |text| name(field, text, NAME_BYTES_MAX))?;
-        }
-        read.model.as_deref().map_or(Ok(()), |text| name("model", text, MODEL_BYTES_MAX))?;
-        read.client.as_deref().map_or(Ok(()), client)?;
-        tokens("cost", read.cost)?;
-        tokens("input_tokens", read.input_tokens)?;
-        tokens("output_tokens", read.output_tokens)?;
-        if read.deadline_ms.is_some_and(|millis| !(1..=DEADLINE_MS_MAX).contains(&millis)) {
-            let problem = format!("must be 1 to {DEADLINE_MS_MAX} milliseconds");
-            return Err(refusal::bad_lease("deadline_ms", &problem));
-        }
-        Ok(read)
+/// Parses and checks a submission.
+pub(super) fn submission(bytes: &Bytes) -> Result<LeaseSubmissionBody, Refusal> {
+    let read: LeaseSubmissionBody = parsed(bytes)?;
+    let names = [
+        ("pool", &read.pool),
+        ("id", &read.id),
+        ("agent", &read.agent),
+        ("session", &read.session),
+        ("class", &read.class),
+    ];
+    for (field, text) in names {
+        text.as_deref().map_or(Ok(()), |text| name(field, text, NAME_BYTES_MAX))?;
     }
-}
-
-/// The result of a call. If the client states no tokens, the estimate is charged.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(as = LeaseSettlement)]
-pub(super) struct LeaseSettlementBody {
-    /// Charge in weighted tokens; computed with the pool's weights if absent. If the price of the time in the slot is
-    /// higher, that price is charged instead.
-    tokens: Option<u64>,
-    /// Input tokens that the call used.
-    input_tokens: Option<u64>,
-    /// Input tokens that the provider read from its cache; included in `input_tokens`.
-    cached_tokens: Option<u64>,
-    /// Output tokens that the call used.
-    output_tokens: Option<u64>,
-    outcome: LeaseOutcome,
-    /// HTTP status of the provider's response, if the client has it.
-    status: Option<u16>,
-    /// Body of the provider's response, if it was an error.
-    body: String,
-    /// Headers of the provider's response; those about rate limits are read.
-    headers: BTreeMap<String, String>,
-}
-
-/// The outcome of a call. With either outcome at least the price of the time in the slot is charged.
-#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = LeaseOutcome)]
-pub(super) enum LeaseOutcome {
-    #[default]
-    Completed,
-    Failed,
-}
-
-/// A provider's response that refuses a call because of a limit.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = LeaseLimited)]
-pub(super) struct LeaseLimitedBody {
-    /// HTTP status of the provider's response.
-    status: u16,
-    /// Headers of the provider's response; those about rate limits are read.
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(default)]
-    body: String,
-}
-
-/// A lease, as its client sees it.
-#[derive(Debug, Default, Serialize, ToSchema)]
-#[schema(as = Lease)]
-pub(super) struct LeaseBody {
-    /// The gateway's id of the lease.
-    id: String,
-    /// The client's own id of the lease.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    own_id: Option<String>,
-    pool: String,
-    /// Time that the lease lives without a renewal, in milliseconds.
-    ttl_ms: u64,
-    state: LeaseState,
-    /// Weight of the lease in the queue depth of a `load` node. Null if the pool's policy has no such node, so that
-    /// weights have no effect.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<f64>)]
-    weight: Option<Option<WeightNumber>>,
-    /// Expected wait in milliseconds: requests waiting in the lease's flow ÷ the flow's grants per second in the last
-    /// minute. Present for a queued lease. Null if the gateway has not computed it for this response, or if nothing was
-    /// granted in the last minute.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expected_wait_ms: Option<Option<u64>>,
-    /// Number of this grant of the lease: 1 for the first, and one more after each refusal by the provider.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    attempt: Option<u32>,
-    /// Time in the queue, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waited_ms: Option<u64>,
-    /// Weighted tokens that the lease's tenant was charged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    charged: Option<u64>,
-    /// Tokens that the call took from token budgets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    provider_tokens: Option<u64>,
-    /// Price of the call, in millionths of the installation's currency.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    money_micro_units: Option<u64>,
-    /// Refusal of the lease; present only in the list of a client program's changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<LeaseRefusal>,
-}
-
-/// The state of a lease. `lost` and `refused` occur only in the list of changes, because a request for one lost or
-/// refused lease gets an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum LeaseState {
-    #[default]
-    Queued,
-    Granted,
-    Settled,
-    Cancelled,
-    Lost,
-    Refused,
-}
-
-/// The refusal of a lease.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct LeaseRefusal {
-    /// HTTP status of the refusal.
-    status: u16,
-    /// Stable code of the refusal.
-    code: &'static str,
-    message: String,
-    /// Milliseconds after which to try again, if known.
-    retry_after_ms: Option<u64>,
-}
-
-/// An error in OpenAI's format.
-#[derive(ToSchema)]
-#[schema(as = DialectError)]
-#[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
-pub(super) struct DialectErrorBody {
-    error: DialectErrorFields,
-}
-
-/// The fields of an error in OpenAI's format.
-#[derive(ToSchema)]
-#[schema(as = DialectErrorFields)]
-#[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
-struct DialectErrorFields {
-    message: String,
-    r#type: String,
-    /// Name of the wrong field; null if the error is not about one field.
-    param: Option<String>,
-    /// Stable code of the error.
-    code: String,
-}
-
-/// The leases of a client program that have changed.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct LeaseChangesBody {
-    pub(super) leases: Vec<LeaseBody>,
-    /// Number of the last change in this list, which the client sends as `after` in its next request.
-    pub(super) latest: u64,
+    read.model.as_deref().map_or(Ok(()), |text| name("model", text, MODEL_BYTES_MAX))?;
+    read.client.as_deref().map_or(Ok(()), client)?;
+    tokens("cost", read.cost)?;
+    tokens("input_tokens", read.input_tokens)?;
+    tokens("output_tokens", read.output_tokens)?;
+    if read.deadline_ms.is_some_and(|millis| !(1..=DEADLINE_MS_MAX).contains(&millis)) {
+        let problem = format!("must be 1 to {DEADLINE_MS_MAX} milliseconds");
+        return Err(refusal::bad_lease("deadline_ms", &problem));
+    }
+    Ok(read)
 }
 
 /// Parses the report of a call's end. An empty body means a completed call without token counts.
@@ -366,13 +176,13 @@ pub(super) fn lease_body(
             shown.state = LeaseState::Granted;
         }
         LeaseStatus::Over(over) => match &**over {
-            LeaseResult::Settled(charge) => shown.charged(LeaseState::Settled, charge),
-            LeaseResult::Cancelled(charge) => shown.charged(LeaseState::Cancelled, charge),
-            LeaseResult::Lost(charge) => shown.charged(LeaseState::Lost, charge),
+            LeaseResult::Settled(charge) => set_charge(&mut shown, LeaseState::Settled, charge),
+            LeaseResult::Cancelled(charge) => set_charge(&mut shown, LeaseState::Cancelled, charge),
+            LeaseResult::Lost(charge) => set_charge(&mut shown, LeaseState::Lost, charge),
             LeaseResult::Refused(refusal) => {
                 shown.error = Some(LeaseRefusal {
                     status: refusal.problem.status.as_u16(),
-                    code: refusal.code.as_str(),
+                    code: refusal.code.as_str().to_owned(),
                     message: refusal.problem.message.to_string(),
                     retry_after_ms: refusal.retry_after.map(millis),
                 });
@@ -383,13 +193,11 @@ pub(super) fn lease_body(
     shown
 }
 
-impl LeaseBody {
-    fn charged(&mut self, state: LeaseState, charge: &RequestCharge) {
-        self.charged = Some(charge.charged);
-        self.provider_tokens = Some(charge.provider_tokens);
-        self.money_micro_units = Some(charge.money.0);
-        self.state = state;
-    }
+fn set_charge(shown: &mut LeaseBody, state: LeaseState, charge: &RequestCharge) {
+    shown.charged = Some(charge.charged);
+    shown.provider_tokens = Some(charge.provider_tokens);
+    shown.money_micro_units = Some(charge.money.0);
+    shown.state = state;
 }
 
 fn millis(time: Duration) -> u64 {
@@ -442,7 +250,7 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_bounded() {
-        let read = |body: String| code(LeaseSubmissionBody::read(&Bytes::from(body))).map(drop);
+        let read = |body: String| code(submission(&Bytes::from(body))).map(drop);
         assert_eq!(read("{}".into()), Ok(()));
         assert_eq!(read(json!({"agent": "ü".repeat(64), "model": "m"}).to_string()), Ok(()));
         for field in ["pool", "id", "agent", "session", "class", "client", "model"] {

@@ -12,7 +12,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use fairgate_dialect::RequestFields;
+use fairgate_dialect::estimate::TokenEstimate;
+use fairgate_dialect::{RequestFields, TokenUsage};
 use fairgate_runtime::Permit;
 use fairgate_store::AttemptOutcome;
 
@@ -28,6 +29,7 @@ use crate::limits;
 use crate::pools::{PoolHandle, PoolWorker};
 use crate::refusal::{EndCode, Refusal};
 use crate::upstream::FaultParty;
+use crate::worker_time;
 
 /// A request in stage `S`. Borrows the guard, so nothing else can advance the request while this handle exists.
 pub(in crate::forward) struct RequestIn<'p, S> {
@@ -150,12 +152,28 @@ impl<'p> RequestIn<'p, QueuedRequest> {
         worker: Arc<PoolWorker>,
     ) -> RequestIn<'p, InFlightRequest> {
         let waited = permit.waited();
-        let flight = WorkerAttempt::new(permit, worker);
+        let terms = self.pool.setup().attempt_terms(&worker);
+        let flight = WorkerAttempt::new(permit, worker, terms, self.ask.choices);
         self.step_to(|queued| queued.in_flight(waited, flight))
     }
 }
 
 impl<'p> RequestIn<'p, InFlightRequest> {
+    /// Marks the attempt as possibly received by the upstream, whose provider may count it as `quota` tokens, and starts
+    /// to meter the worker's time.
+    pub(in crate::forward) fn mark_sent(&mut self, brownout: bool, quota: u64) {
+        let (arrival, InFlightRequest { counted, flight }) = self.parts();
+        let (tenant, model) = (&*arrival.caller.tenant, &*counted.ask.model);
+        let setup = counted.pool.setup();
+        flight.mark_sent(&counted.pool.name, brownout, quota);
+        let TokenEstimate { input, output, .. } = counted.terms.expected;
+        let cached = counted.terms.cached_on(&flight.worker.upstream.name);
+        let usage = TokenUsage { input, cached: cached.min(input), output };
+        let slots = setup.metered_slots(&flight.worker.upstream);
+        let expected = worker_time::work(usage, counted.ask.choices);
+        flight.start_metering(slots, (tenant, model), expected, counted.ask.stream);
+    }
+
     /// Notes in the prefix index that the worker's cache will hold the prompt.
     pub(in crate::forward) fn note_prompt_sent(&mut self) {
         let InFlightRequest { counted, flight } = &mut **self;
@@ -170,7 +188,7 @@ impl<'p> RequestIn<'p, InFlightRequest> {
         in_flight.flight.note_first_token(arrival.at.elapsed());
     }
 
-    /// Tells the permit how many tokens would be charged if the caller left now. `first_token` is true if the first
+    /// Tells the permit what would be counted if the caller left now. `first_token` is true if the first
     /// token has come.
     pub(in crate::forward) fn note_used(&mut self, first_token: bool) {
         let InFlightRequest { counted, flight } = &mut **self;

@@ -10,8 +10,8 @@ use fairgate_dialect::estimate::TokenEstimate;
 use fairgate_fleet::{FleetError, LimitCause, TaskKey};
 use fairgate_runtime::Permit;
 use fairgate_store::{
-    DirectoryChange, DirectoryLimits, KeyHash, KeyRights, LedgerQuery, Store, StoreError,
-    StoreOptions, TaskClaim, UsageSource,
+    BudgetExhausted, DirectoryChange, DirectoryLimits, KeyHash, KeyRights, LedgerQuery, Store,
+    StoreError, StoreOptions, TaskClaim, UsageSource,
 };
 use fairgate_time::wall_clock;
 use http::header::AUTHORIZATION;
@@ -72,6 +72,8 @@ impl FleetCalls for EmptyFleet {
     ) -> FleetCall<'a, Result<(), FleetError>> {
         Box::pin(async { Ok(()) })
     }
+
+    fn note_budget_refusal(&self, _: &BudgetExhausted) {}
 
     fn project_weights(&self) -> FleetCall<'_, Result<Vec<(String, u64)>, StoreError>> {
         Box::pin(async { Ok(Vec::new()) })
@@ -212,6 +214,8 @@ fn accepted(routed: RequestIn<'_, RoutedRequest>) -> RequestIn<'_, AcceptedReque
         expected,
         estimate: ESTIMATE,
         estimate_uncached: ESTIMATE,
+        scheduled: ESTIMATE,
+        scheduled_uncached: ESTIMATE,
         class: None,
         prefix: None,
         last_worker: None,
@@ -251,7 +255,7 @@ async fn go(passage: &mut RequestGuard, reach: Reach) {
     }
     let mut in_flight = granted(queued).await;
     if reach == Reach::Sent {
-        in_flight.flight.mark_sent("pool", true, 1);
+        in_flight.mark_sent(true, 1);
     }
 }
 
@@ -361,7 +365,7 @@ async fn a_retry_waits_again_and_its_waits_are_summed() {
     let mut passage = house.passage();
     let queued = counted(accepted(routed(read(&mut passage)))).queue();
     let mut in_flight = granted_late(queued, "other-1").await;
-    in_flight.flight.mark_sent("pool", true, 1);
+    in_flight.mark_sent(true, 1);
     in_flight.flight.mark_not_taken();
     let (counted, recording) = in_flight.end_attempt(EndCode::UpstreamStatus, 429);
     recording.await.unwrap();

@@ -16,6 +16,9 @@ use super::super::pools::{AccountRate, rate, worker_state};
 use super::super::{or_dash, span};
 use crate::text_format::one_line;
 
+/// Unit of a pool that counts microseconds of a full worker.
+const WORKER_TIME: &str = "worker_time";
+
 /// A row of the table of flows: a group, a tenant inside it, or a project of the fleet.
 struct FlowRow<'a> {
     name: String,
@@ -64,7 +67,7 @@ pub(super) fn format_pools(live: &LiveView) -> Result<String> {
             pool.global_queued,
             one_line(&pool.algorithm)
         )?;
-        if let Some(classes) = classes(&pool.classes) {
+        if let Some(classes) = classes(&pool.classes, &pool.unit) {
             classes.write(&mut out)?;
             writeln!(out)?;
         }
@@ -104,7 +107,7 @@ fn flows(pool: &PoolView) -> Vec<FlowRow<'_>> {
 }
 
 fn shares(pool: &PoolView, currency: &str) -> TextTable {
-    let flows = flows(pool);
+    let (flows, unit) = (flows(pool), &*pool.unit);
     let TiersView { own, hosted } = &pool.tiers;
     let has_tiers = hosted.requests > 0;
     let has_money = [own, hosted].into_iter().any(spends);
@@ -116,8 +119,8 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
         "share",
         "in flight",
         "waiting",
-        "got tokens",
-        "due tokens",
+        got_heading(unit),
+        due_heading(unit),
         "difference",
         "bound",
     ];
@@ -134,10 +137,10 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
             TableCell::Number(percentage(flow.weight_share)),
             TableCell::Number(flow.in_flight.to_string()),
             TableCell::Number(flow.queued.to_string()),
-            TableCell::Number(or_dash(service.got_tokens)),
-            TableCell::Number(or_dash(service.due_tokens)),
+            TableCell::Number(or_dash(service.got)),
+            TableCell::Number(or_dash(service.due)),
             TableCell::Number(difference(service, flow.promised)),
-            TableCell::Number(or_dash(service.bound_tokens)),
+            TableCell::Number(or_dash(service.bound)),
         ];
         row.extend(has_caps.then(|| TableCell::Number(percentage(service.cap_use))));
         if has_tiers {
@@ -157,6 +160,19 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
     table
 }
 
+/// Returns the word for the unit in which a pool counts.
+fn unit_word(unit: &str) -> &'static str {
+    if unit == WORKER_TIME { "µs" } else { "tokens" }
+}
+
+fn got_heading(unit: &str) -> &'static str {
+    if unit == WORKER_TIME { "got µs" } else { "got tokens" }
+}
+
+fn due_heading(unit: &str) -> &'static str {
+    if unit == WORKER_TIME { "due µs" } else { "due tokens" }
+}
+
 /// Returns the cell with a flow's place in a strict order; empty if the flow is in none.
 fn order(service: &ServiceView) -> TableCell {
     TableCell::Text(service.strict.clone().unwrap_or_default())
@@ -174,11 +190,11 @@ fn weight(flow: &FlowRow<'_>) -> String {
 
 /// Builds the table of a pool's policy classes; `None` if the policy has no classes. Only classes under deficit round
 /// robin have deficits.
-fn classes(classes: &[ClassView]) -> Option<TextTable> {
+fn classes(classes: &[ClassView], unit: &str) -> Option<TextTable> {
     if classes.is_empty() {
         return None;
     }
-    let has_deficits = classes.iter().any(|class| class.deficit_tokens.is_some());
+    let has_deficits = classes.iter().any(|class| class.deficit.is_some());
     let has_order = classes.iter().any(|class| class.service.strict.is_some());
     let has_caps = has_order && classes.iter().any(|class| class.service.cap_use.is_some());
     let mut headings = vec![
@@ -188,8 +204,8 @@ fn classes(classes: &[ClassView]) -> Option<TextTable> {
         "in flight",
         "waiting",
         "oldest wait",
-        "got tokens",
-        "due tokens",
+        got_heading(unit),
+        due_heading(unit),
         "difference",
         "bound",
     ];
@@ -206,12 +222,12 @@ fn classes(classes: &[ClassView]) -> Option<TextTable> {
             TableCell::Number(class.in_flight.to_string()),
             TableCell::Number(class.queued.to_string()),
             TableCell::Number(or_dash(class.oldest_wait_us.map(span))),
-            TableCell::Number(or_dash(service.got_tokens)),
-            TableCell::Number(or_dash(service.due_tokens)),
+            TableCell::Number(or_dash(service.got)),
+            TableCell::Number(or_dash(service.due)),
             TableCell::Number(difference(service, class.now.promised)),
-            TableCell::Number(or_dash(service.bound_tokens)),
+            TableCell::Number(or_dash(service.bound)),
         ];
-        row.extend(has_deficits.then(|| TableCell::Number(or_dash(class.deficit_tokens))));
+        row.extend(has_deficits.then(|| TableCell::Number(or_dash(class.deficit))));
         row.extend(has_caps.then(|| TableCell::Number(percentage(service.cap_use))));
         row.extend(has_order.then(|| order(service)));
         table.row(row);
@@ -236,7 +252,7 @@ fn millionths(part: f64) -> u64 {
 /// Formats the service that a flow got minus the service that it was due, with the sign, and with a mark if the
 /// difference is outside the bound.
 fn difference(service: &ServiceView, promised: bool) -> String {
-    let Some(difference) = service.difference_tokens else { return "-".to_owned() };
+    let Some(difference) = service.difference else { return "-".to_owned() };
     let mark = if is_outside(service, promised) { "! " } else { "" };
     let sign = if difference > 0 { "+" } else { "" };
     format!("{mark}{sign}{difference}")
@@ -250,14 +266,14 @@ fn is_outside(service: &ServiceView, promised: bool) -> bool {
 
 /// Returns a sentence for each flow whose service differs from the service due by more than the bound.
 fn outside(pool: &PoolView) -> Vec<String> {
-    let flows = flows(pool);
+    let (flows, unit) = (flows(pool), unit_word(&pool.unit));
     let outside = flows.iter().filter(|flow| is_outside(flow.service, flow.promised)).map(|flow| {
         format!(
-            "! {} is outside its bound: got {} tokens, due {}, bound {} tokens",
+            "! {} is outside its bound: got {} {unit}, due {}, bound {} {unit}",
             flow.name.trim_start(),
-            or_dash(flow.service.got_tokens),
-            or_dash(flow.service.due_tokens),
-            or_dash(flow.service.bound_tokens)
+            or_dash(flow.service.got),
+            or_dash(flow.service.due),
+            or_dash(flow.service.bound)
         )
     });
     outside.collect()
@@ -325,27 +341,16 @@ mod tests {
 
     fn pool(name: &str, algorithm: &str) -> PoolView {
         PoolView {
+            unit: "tokens".to_owned(),
             pool: name.into(),
             algorithm: algorithm.into(),
             slots: 8,
             in_flight: 8,
             waiting: 4,
-            window_s: 0,
-            granted: 0,
-            refused: 0,
-            wait_p50_ms: None,
-            wait_p95_ms: None,
-            omitted: Vec::new(),
             max_in_flight: 8,
             global_in_flight: 8,
             global_queued: 4,
-            classes: Vec::new(),
-            groups: Vec::new(),
-            tenants: Vec::new(),
-            tenants_omitted: 0,
-            projects: Vec::new(),
-            tiers: TiersView::default(),
-            workers: Vec::new(),
+            ..PoolView::default()
         }
     }
 
@@ -359,10 +364,10 @@ mod tests {
             queued: 2,
             now: FlowNow { promised: true, ..FlowNow::default() },
             service: ServiceView {
-                got_tokens: Some(1_200_000 + difference),
-                due_tokens: Some(1_200_000),
-                difference_tokens: Some(difference),
-                bound_tokens: Some(9000),
+                got: Some(1_200_000 + difference),
+                due: Some(1_200_000),
+                difference: Some(difference),
+                bound: Some(9000),
                 within_bound: Some(within),
                 cap_use: within.then_some(0.875),
                 ..ServiceView::default()
@@ -390,7 +395,7 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
             queued: 2,
             oldest_wait_us: Some(1_500_000),
             service: ServiceView {
-                got_tokens: Some(900),
+                got: Some(900),
                 cap_use,
                 strict: Some(strict.into()),
                 ..ServiceView::default()

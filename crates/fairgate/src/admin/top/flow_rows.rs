@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 
-use fairgate_api::admin::{ClassView, GroupView, PoolView, ServiceView, TenantView};
+use fairgate_api::admin::{
+    ClassView, FlowCondition, FlowNow, GroupView, PoolView, ServiceView, TenantView,
+};
 
 /// Order of the flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl FlowSort {
     }
 }
 
-/// A flow with its numbers. Shares are parts of 1.
+/// A flow with its numbers. Shares are parts of 1, of the window of the live view.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FlowRow {
     /// Attribute by which it is named: `class`, `group`, `tenant` or `project`.
@@ -47,18 +49,35 @@ pub(super) struct FlowRow {
     pub(super) name: String,
     /// True if it stands below its group.
     pub(super) inside: bool,
-    pub(super) state: String,
+    pub(super) state: &'static str,
     pub(super) held: bool,
     pub(super) weight: Option<u64>,
     pub(super) due: Option<f64>,
     pub(super) got: Option<f64>,
+    pub(super) asked: Option<f64>,
     pub(super) in_flight: u64,
     pub(super) waiting: u64,
     pub(super) cap: Option<u64>,
+    /// Wait in milliseconds that 95 % of the granted requests did not exceed.
+    pub(super) wait_p95_ms: Option<u64>,
     pub(super) difference: Option<i64>,
     pub(super) bound: Option<i64>,
     /// True if the policy promises a share, and the flow is outside its bound.
     pub(super) outside: bool,
+}
+
+/// Returns the word for a state.
+fn state_word(state: FlowCondition) -> &'static str {
+    match state {
+        FlowCondition::Idle => "idle",
+        FlowCondition::Waiting => "waiting",
+        FlowCondition::Held => "held",
+        FlowCondition::AtCap => "at cap",
+        FlowCondition::OverBudget => "over budget",
+        FlowCondition::RateLimited => "rate limited",
+        FlowCondition::Disabled => "disabled",
+        FlowCondition::NeverSeen => "never seen",
+    }
 }
 
 /// What the live view says of a flow of any kind.
@@ -66,100 +85,51 @@ struct LiveFlow<'a> {
     by: &'static str,
     name: &'a str,
     weight: Option<u64>,
-    due: Option<f64>,
     in_flight: u64,
-    waiting: u64,
-    cap: Option<u64>,
+    now: &'a FlowNow,
     service: &'a ServiceView,
 }
 
 impl<'a> LiveFlow<'a> {
     fn group(by: &'static str, flow: &'a GroupView) -> Self {
-        let GroupView { name, weight, in_flight, queued, slot_cap, weight_share, service, .. } =
-            flow;
-        Self {
-            by,
-            name,
-            weight: Some(*weight),
-            due: *weight_share,
-            in_flight: *in_flight,
-            waiting: *queued,
-            cap: *slot_cap,
-            service,
-        }
+        let GroupView { name, weight, in_flight, now, service, .. } = flow;
+        Self { by, name, weight: Some(*weight), in_flight: *in_flight, now, service }
     }
 
     fn tenant(flow: &'a TenantView) -> Self {
-        let TenantView {
-            tenant_id,
-            weight,
-            in_flight,
-            queued,
-            slot_cap,
-            weight_share,
-            service,
-            ..
-        } = flow;
-        Self {
-            by: "tenant",
-            name: tenant_id,
-            weight: Some(*weight),
-            due: *weight_share,
-            in_flight: *in_flight,
-            waiting: *queued,
-            cap: *slot_cap,
-            service,
-        }
+        let TenantView { tenant, weight, in_flight, now, service, .. } = flow;
+        let (by, weight) = ("tenant", Some(*weight));
+        Self { by, name: tenant, weight, in_flight: *in_flight, now, service }
     }
 
     fn class(flow: &'a ClassView) -> Self {
-        let ClassView { name, weight, in_flight, queued, slot_cap, weight_share, service, .. } =
-            flow;
-        Self {
-            by: "class",
-            name,
-            weight: *weight,
-            due: *weight_share,
-            in_flight: *in_flight,
-            waiting: *queued,
-            cap: *slot_cap,
-            service,
-        }
+        let ClassView { name, weight, in_flight, now, service, .. } = flow;
+        Self { by: "class", name, weight: *weight, in_flight: *in_flight, now, service }
     }
 
-    /// Returns the row; `got_by_all` are the tokens that all flows of this kind got.
-    fn row(self, held: &[(&str, &str)], got_by_all: i64) -> FlowRow {
+    /// Returns the row. `held` has the flows that are held, which the live view may not know yet.
+    fn row(self, held: &[(&str, &str)]) -> FlowRow {
         let held = held.contains(&(self.by, self.name));
-        let state = match (held, self.waiting, self.in_flight) {
-            (true, ..) => "held",
-            (false, 1.., in_flight) if self.cap.is_some_and(|cap| in_flight >= cap) => "at cap",
-            (false, 1.., _) => "waiting",
-            (false, 0, 1..) => "running",
-            (false, 0, 0) => "idle",
-        };
-        let got = self.service.got_tokens.filter(|_| got_by_all > 0);
+        let now = self.now;
         FlowRow {
             by: self.by,
             name: self.name.to_owned(),
             inside: false,
-            state: state.to_owned(),
+            state: if held { "held" } else { state_word(now.state) },
             held,
             weight: self.weight.filter(|weight| *weight > 0),
-            due: self.due,
-            got: got.map(|got| got as f64 / got_by_all as f64),
+            due: now.due_share,
+            got: now.got_share,
+            asked: now.asked_share,
             in_flight: self.in_flight,
-            waiting: self.waiting,
-            cap: self.cap,
-            difference: self.service.difference_tokens,
-            bound: self.service.bound_tokens,
-            outside: self.service.within_bound == Some(false),
+            waiting: now.waiting,
+            cap: now.cap,
+            wait_p95_ms: now.wait_p95_ms,
+            difference: self.service.difference,
+            bound: self.service.bound,
+            outside: now.promised && self.service.within_bound == Some(false),
         }
     }
-}
-
-/// Adds up what flows got, in tokens.
-fn got<'a>(services: impl Iterator<Item = &'a ServiceView>) -> i64 {
-    services.filter_map(|service| service.got_tokens).fold(0, i64::saturating_add)
 }
 
 /// Returns the flows of a pool of the live view. `held` has the flows that are held, by attribute and name.
@@ -170,23 +140,17 @@ pub(super) fn flow_rows(
     sort: FlowSort,
 ) -> Vec<FlowRow> {
     let PoolView { groups, tenants, classes, projects, .. } = pool;
-    let by_groups = got(groups.iter().map(|group| &group.service));
-    let by_tenants = got(tenants.iter().map(|tenant| &tenant.service));
-    let by_classes = got(classes.iter().map(|class| &class.service));
-    let by_projects = got(projects.iter().map(|project| &project.service));
     let mut rows = Vec::new();
     for group in groups {
-        rows.push(LiveFlow::group("group", group).row(held, by_groups));
-        let of_group = tenants.iter().filter(|tenant| tenant.fairshare_group == group.name);
+        rows.push(LiveFlow::group("group", group).row(held));
+        let of_group = tenants.iter().filter(|tenant| tenant.group == group.name);
         rows.extend(of_group.map(|tenant| {
-            let row = LiveFlow::tenant(tenant).row(held, by_tenants);
+            let row = LiveFlow::tenant(tenant).row(held);
             FlowRow { inside: true, ..row }
         }));
     }
-    rows.extend(classes.iter().map(|class| LiveFlow::class(class).row(held, by_classes)));
-    rows.extend(
-        projects.iter().map(|project| LiveFlow::group("project", project).row(held, by_projects)),
-    );
+    rows.extend(classes.iter().map(|class| LiveFlow::class(class).row(held)));
+    rows.extend(projects.iter().map(|project| LiveFlow::group("project", project).row(held)));
     rows.retain(|row| filter.is_empty() || row.name.contains(filter));
     match sort {
         FlowSort::Tree => return rows,
@@ -205,60 +169,55 @@ pub(super) fn flow_rows(
 pub(super) mod tests {
     use super::*;
 
-    fn group(name: &str, got: i64, waiting: u64, in_flight: u64) -> GroupView {
-        GroupView {
-            name: name.to_owned(),
-            weight: 500,
-            queued: waiting,
-            in_flight,
-            weight_share: Some(0.5),
-            service: ServiceView { got_tokens: Some(got), ..ServiceView::default() },
-            ..GroupView::default()
+    fn now(got: f64, waiting: u64) -> FlowNow {
+        FlowNow {
+            state: if waiting > 0 { FlowCondition::Waiting } else { FlowCondition::Idle },
+            waiting,
+            due_share: Some(0.5),
+            got_share: Some(got),
+            asked_share: Some(0.71),
+            wait_p95_ms: Some(900),
+            promised: true,
+            ..FlowNow::default()
         }
     }
 
-    /// Returns a pool with a group, two tenants and a worker.
+    /// Returns a pool with a group and two tenants.
     pub(in super::super) fn pool(name: &str) -> PoolView {
-        let group = group("prod", 100, 4, 9);
-        let tenant = |name: &str, group: &GroupView| TenantView {
-            tenant_id: name.to_owned(),
-            fairshare_group: "prod".to_owned(),
+        let group = GroupView {
+            name: "prod".to_owned(),
+            weight: 500,
+            in_flight: 9,
+            now: now(1.0, 4),
+            ..GroupView::default()
+        };
+        let tenant = |name: &str, in_flight: u64, now: FlowNow| TenantView {
+            tenant: name.to_owned(),
+            group: "prod".to_owned(),
             weight: 300,
-            queued: group.queued,
-            in_flight: group.in_flight,
-            slot_cap: group.slot_cap,
-            weight_share: group.weight_share,
-            service: group.service.clone(),
+            in_flight,
+            now,
             ..TenantView::default()
         };
-        let mut long = self::group(&"x".repeat(200), 75, 0, 0);
-        long.slot_cap = Some(4);
+        let mut long = tenant(&"x".repeat(200), 0, now(0.75, 0));
+        long.now.cap = Some(4);
         long.service.within_bound = Some(false);
         PoolView {
+            unit: "tokens".to_owned(),
             pool: name.to_owned(),
             algorithm: "share by group, share by tenant".to_owned(),
-            slots: 8,
-            in_flight: 8,
-            waiting: 4,
-            window_s: 0,
-            granted: 0,
-            refused: 0,
-            wait_p50_ms: None,
-            wait_p95_ms: None,
-            omitted: Vec::new(),
+            slots: 32,
+            in_flight: 32,
+            waiting: 214,
+            window_s: 60,
+            refused: 3,
+            wait_p95_ms: Some(38_000),
             max_in_flight: 32,
             global_in_flight: 32,
             global_queued: 214,
-            classes: Vec::new(),
             groups: vec![group.clone()],
-            tenants: vec![
-                tenant("chat\u{1b}[2J", &self::group("", 25, 4, 9)),
-                tenant(&"x".repeat(200), &long),
-            ],
-            tenants_omitted: 0,
-            projects: Vec::new(),
-            tiers: Default::default(),
-            workers: Vec::new(),
+            tenants: vec![tenant("chat\u{1b}[2J", 9, now(0.25, 4)), long],
+            ..PoolView::default()
         }
     }
 
@@ -271,14 +230,17 @@ pub(super) mod tests {
         let held = [("tenant", "chat\u{1b}[2J")];
         let rows = flow_rows(&pool("p"), &held, "", FlowSort::Tree);
         assert_eq!(names(&rows), ["prod", "chat", "xxxx"]);
-        let states: Vec<&str> = rows.iter().map(|row| row.state.as_str()).collect();
+        let states: Vec<_> = rows.iter().map(|row| row.state).collect();
         assert_eq!(states, ["waiting", "held", "idle"]);
         let got: Vec<_> = rows.iter().map(|row| row.got).collect();
         assert_eq!(got, [Some(1.0), Some(0.25), Some(0.75)]);
         assert!(rows[1].inside && !rows[0].inside && rows[2].outside);
-        let mut full = pool("p");
-        full.tenants[0].slot_cap = Some(9);
-        assert_eq!(flow_rows(&full, &[], "", FlowSort::Tree)[1].state, "at cap");
+        let mut other = pool("p");
+        other.tenants[0].now.state = FlowCondition::OverBudget;
+        // A policy without a promise: a drift is no fault.
+        other.tenants[1].now.promised = false;
+        let rows = flow_rows(&other, &[], "", FlowSort::Tree);
+        assert_eq!((rows[1].state, rows[2].outside), ("over budget", false));
     }
 
     #[test]

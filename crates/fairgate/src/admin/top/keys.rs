@@ -299,7 +299,7 @@ mod tests {
     fn model() -> TopModel {
         let mut model = TopModel::new(None, 1);
         let mut first = pool("p");
-        first.tenants[0].tenant_id = "t".to_owned();
+        first.tenants[0].tenant = "t".to_owned();
         first.tenants.truncate(1);
         let worker = json!({
             "name": "w", "state": "up", "reason": null, "source": "file", "address": "http://a/", "in_flight": 2,
@@ -310,7 +310,7 @@ mod tests {
         let mut second = pool("q");
         (second.groups, second.tenants) = (Vec::new(), Vec::new());
         let request = json!({
-            "id": "r", "pool": "p", "state": "waiting", "priority": 0, "requires": [], "cost_tokens": 1,
+            "id": "r", "pool": "p", "state": "waiting", "priority": 0, "requires": [], "cost": 1,
             "submitted_at": "2026-11-18T12:00:00Z", "waited_us": 5,
         });
         let live = LiveView {

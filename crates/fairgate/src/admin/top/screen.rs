@@ -157,11 +157,17 @@ fn tabs(model: &TopModel) -> Line<'static> {
 
 fn pool_line(model: &TopModel) -> Line<'static> {
     let Some(pool) = model.shown_pool() else { return Line::raw("there is no pool") };
-    let PoolView { global_in_flight, max_in_flight, global_queued, algorithm, .. } = pool;
+    let PoolView { in_flight, slots, waiting, refused, window_s, algorithm, .. } = pool;
+    let wait = or_dash(pool.wait_p95_ms.map(wait));
     Line::raw(format!(
-        "slots {global_in_flight}/{max_in_flight}  waiting {global_queued}  {}",
+        "slots {in_flight}/{slots}  waiting {waiting}  wait p95 {wait}  refused {refused} in {window_s} s  {}",
         one_line(algorithm)
     ))
+}
+
+/// Returns a wait that is in milliseconds, for people.
+fn wait(ms: u64) -> String {
+    span(ms.saturating_mul(1000)).to_string()
 }
 
 fn footer(model: &TopModel, width: usize) -> Vec<Line<'static>> {
@@ -259,14 +265,14 @@ fn table(
 }
 
 fn flows(model: &TopModel, width: u16, room: usize) -> Vec<Line<'static>> {
-    let mut columns: Vec<ScreenColumn> = vec![("flow", 30, false), ("state", 8, false)];
+    let mut columns: Vec<ScreenColumn> = vec![("flow", 18, false), ("state", 12, false)];
     let wide = width >= WIDE;
     if wide {
-        columns[0].1 = 40;
+        columns[0].1 = 28;
         columns.push(("weight", 7, true));
     }
-    columns.extend([("due", 7, true), ("got", 7, true)]);
-    columns.extend([("in flight", 9, true), ("waiting", 8, true)]);
+    columns.extend([("due", 7, true), ("got", 7, true), ("asked", 7, true)]);
+    columns.extend([("in flight", 9, true), ("waiting", 7, true), ("p95", 6, true)]);
     if wide {
         columns.push(("got ▇ due │", BAR + 1, false));
     }
@@ -280,9 +286,11 @@ fn flows(model: &TopModel, width: u16, room: usize) -> Vec<Line<'static>> {
 }
 
 fn flow_style(flow: &FlowRow) -> Style {
-    match (flow.outside, flow.state.as_str()) {
+    match (flow.outside, flow.state) {
         (true, _) => warning(),
-        (false, "held" | "at cap") => Style::new().fg(Color::Yellow),
+        (false, "held" | "at cap" | "over budget" | "rate limited" | "disabled") => {
+            Style::new().fg(Color::Yellow)
+        }
         _ => Style::new(),
     }
 }
@@ -295,14 +303,15 @@ fn flow_cells(flow: &FlowRow, wide: bool) -> Vec<String> {
     };
     let mark = if flow.outside { "! " } else { "" };
     let mut cells =
-        vec![format!("{indent}{mark}{kind}{}", safe_name(&flow.name)), flow.state.clone()];
+        vec![format!("{indent}{mark}{kind}{}", safe_name(&flow.name)), flow.state.to_owned()];
     if wide {
         cells.push(flow.weight.map_or("–".to_owned(), |weight| weight.to_string()));
     }
-    cells.extend([flow.due, flow.got].map(percent));
+    cells.extend([flow.due, flow.got, flow.asked].map(percent));
     let cap = flow.cap.map(|cap| format!("/{cap}")).unwrap_or_default();
     cells.push(format!("{}{cap}", flow.in_flight));
     cells.push(flow.waiting.to_string());
+    cells.push(flow.wait_p95_ms.map_or("–".to_owned(), wait));
     if wide {
         cells.push(bar(flow.got, flow.due));
     }
@@ -328,7 +337,7 @@ fn requests(model: &TopModel, room: usize) -> Vec<Line<'static>> {
         ("state", 9, false),
         ("tenant", 14, false),
         ("worker", 10, false),
-        ("tokens", 6, true),
+        ("cost", 6, true),
         ("waited", 10, true),
         ("flight", 10, true),
     ];
@@ -338,7 +347,7 @@ fn requests(model: &TopModel, room: usize) -> Vec<Line<'static>> {
             request.state.word().replace('_', " "),
             text_or_dash(request.tenant.as_deref()),
             text_or_dash(request.worker.as_deref()),
-            request.cost_tokens.to_string(),
+            request.cost.to_string(),
             span(request.waited_us).to_string(),
             or_dash(request.in_flight_us.map(span)),
         ]
@@ -432,21 +441,20 @@ mod tests {
     fn flows_show_due_and_got() {
         let shown = text(&model(), 80, 24);
         assert_eq!(shown[0], "fairgate top  12:03:41 UTC  every 1 s");
-        assert!(shown[2].starts_with("slots 32/32  waiting 214  share by group"), "{}", shown[2]);
+        let line = "slots 32/32  waiting 214  wait p95 38 s  refused 3 in 60 s  share by gro";
+        assert!(shown[2].starts_with(line), "{}", shown[2]);
         assert_eq!(
-            shown[4..7],
+            shown[3..7],
             [
-                "prod                           waiting   50.0 % 100.0 %         9        4",
-                "  chat\\u{1b}[2J                waiting   50.0 %  25.0 %         9        4",
-                "  ! xxxxxxxxxxxxxxxxxxxxxxxxx… idle      50.0 %  75.0 %       0/4        0",
+                "flow               state            due     got   asked in flight waiting    p95",
+                "prod               waiting       50.0 % 100.0 %  71.0 %         9       4 900 ms",
+                "  chat\\u{1b}[2J    waiting       50.0 %  25.0 %  71.0 %         9       4 900 ms",
+                "  ! xxxxxxxxxxxxx… idle          50.0 %  75.0 %  71.0 %       0/4       0 900 ms",
             ]
         );
         let wide = text(&model(), 140, 24);
-        assert!(
-            wide[5].ends_with(&format!("{}{}│{}", "▇".repeat(8), " ".repeat(7), " ".repeat(15))),
-            "{}",
-            wide[5]
-        );
+        let drawn = format!("{}{}│{}", "▇".repeat(8), " ".repeat(7), " ".repeat(15));
+        assert!(wide[5].ends_with(&drawn), "{}", wide[5]);
         let workers = TopModel { tab: TopTab::Workers, ..model() };
         assert!(
             text(&workers, 80, 24)[4]

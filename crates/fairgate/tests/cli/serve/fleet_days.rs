@@ -6,13 +6,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use fairgate_testkit::postgres_server::PostgresServer;
 use fairgate_testkit::workload::SeededRng;
 use fairgate_time::wall_clock;
 use serde_json::{Value, json};
 
 use super::http::{Answer, ask};
 use super::running::{Folder, Gateway, until};
-use super::server::Server;
 use crate::run::command;
 
 const MODEL: &str = "upstreams:\n  - { name: sim, url: \"http://127.0.0.1:1\", slots: 4 }\n\
@@ -92,9 +92,10 @@ fn completions(task: &Value) -> usize {
 
 #[test]
 fn the_database_is_away_for_longer_than_a_lease() {
-    let server = Server::start();
+    let server = PostgresServer::start_for_tests().expect("PostgreSQL starts");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let url = server.url(&runtime.block_on(server.database()));
+    let database = runtime.block_on(server.create_database()).expect("a database");
+    let url = server.socket_url(&database);
     let (folder, work) = (Folder::new(), Folder::new());
     let more = format!("store: {{ url: \"{url}\" }}\nfleet: {{ lease: 6s }}\n");
     configure(&folder, "127.0.0.1:0", &more);
@@ -112,7 +113,7 @@ fn the_database_is_away_for_longer_than_a_lease() {
     let about = json!({ "epoch": epoch });
     assert_eq!(holds.say(&gateway, "tasks/two/heartbeat", &about).status, 200);
 
-    server.stand_still();
+    server.hang().expect("it hangs");
     let away = Instant::now();
     let given = std::thread::scope(|scope| {
         // One whose wait is longer than the outage gets its task when all is well again.
@@ -131,7 +132,7 @@ fn the_database_is_away_for_longer_than_a_lease() {
         for_now(&holds.say(&gateway, "tasks/two/complete", &about), 503, "store_unavailable");
         for_now(&gateway.chat(key, "a poem"), 503, "store_unavailable");
         sleep(Duration::from_secs(8).saturating_sub(away.elapsed()));
-        server.go_on();
+        server.go_on().expect("it goes on");
         until("tasks can be added", || (add("three").status == 0).then_some(()));
         waiting.join().expect("it is given a task")
     });

@@ -2,6 +2,7 @@
 //! request.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::thread;
 
 use fairgate_sim::SimOptions;
@@ -164,4 +165,39 @@ fn ended_requests_are_listed_and_explained() {
         lines.iter().map(cut).collect()
     };
     assert_eq!(without_lines(&story), without_lines(&replayed));
+}
+
+#[test]
+fn ended_requests_are_followed() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    traffic(&gateway);
+    let key = gateway.key("chat");
+    let follow = ["log", "--follow", "--tenant", "chat", "--limit", "3", "--json"];
+    let mut log = gateway.command(&follow).spawn().expect("it runs");
+    let mut lines = BufReader::new(log.stdout.take().expect("its output")).lines();
+    let mut next = || -> Value {
+        let line = lines.next().expect("a line").expect("text");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    // The last three of before, the oldest first.
+    let before: Vec<Value> = (0..3).map(|_| next()).collect();
+    assert!(before.iter().all(|row| row["tenant"] == "chat"), "{before:?}");
+    let at = |row: &Value| row["started_at"].as_str().expect("a time").to_owned();
+    assert!(before.windows(2).all(|pair| at(&pair[0]) <= at(&pair[1])), "{before:?}");
+    // Then each that ends, but none of another tenant, and each once.
+    let other = gateway.key("batch");
+    assert_eq!(gateway.chat(&other, "Hello").status, 200);
+    for _ in 0..2 {
+        assert_eq!(gateway.chat(&key, "Hello").status, 200);
+        let row = next();
+        assert_eq!((&row["tenant"], &row["status"]), (&json!("chat"), &json!(200)));
+        assert!(before.iter().all(|known| known["request"] != row["request"]), "{row}");
+    }
+    log.kill().expect("it runs");
+    log.wait().expect("it has ended");
+    let refused = gateway.fairgate(&["log", "--follow", "--pool", "none"]);
+    assert!(refused.status == 1 && refused.stderr.contains("none"), "{refused:?}");
+    let both = gateway.fairgate(&["log", "--follow", "--until", "1h"]);
+    assert!(both.status == 2 && both.stderr.contains("cannot be used with"), "{both:?}");
 }

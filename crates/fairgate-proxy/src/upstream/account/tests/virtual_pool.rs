@@ -173,6 +173,7 @@ fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<PoolWorker>) {
         in_flight: LiveCount::default(),
         is_drained: false,
         hits: Default::default(),
+        meter: None,
         expects_hits: false,
     };
     let pool = fairgate_config::PoolConfig { capacity: CAPACITY, ..config.pools.remove(0) };

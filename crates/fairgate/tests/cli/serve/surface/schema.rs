@@ -1,11 +1,11 @@
 //! The tables, columns, constraints and indices of a new database.
 
 use fairgate_sim::SimOptions;
+use fairgate_testkit::postgres_server::PostgresServer;
 use rusqlite::Connection;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::super::running::{Folder, Model, one_pool};
-use super::super::server::Server;
 use super::gateway;
 
 /// Returns the statements that make the same SQLite database.
@@ -60,14 +60,14 @@ pub(super) fn of_postgresql() -> Vec<String> {
         "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY tablename, indexname",
     ];
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let server = Server::start();
-    let database = runtime.block_on(server.database());
+    let server = PostgresServer::start_for_tests().expect("PostgreSQL starts");
+    let database = runtime.block_on(server.create_database()).expect("a database");
     let folder = Folder::new();
-    let store = format!("store: {{ url: \"{}\" }}\n", server.url(&database));
+    let store = format!("store: {{ url: \"{}\" }}\n", server.socket_url(&database));
     drop(gateway(&folder, &one_pool(&Model::start(SimOptions::default()), &store)));
     let mut lines = Vec::new();
     for query in QUERIES {
-        let answer = runtime.block_on(server.run(&database, query));
+        let answer = runtime.block_on(server.run(&database, query)).expect("an answer");
         lines.extend(answer.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,

@@ -1,18 +1,24 @@
-//! A PostgreSQL server for the soak, which can be stopped, started and made to hang.
+//! A PostgreSQL server for tests and benchmarks, which can be stopped, started and made to hang. It ends with the
+//! program that started it, in whatever way this ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-use crate::processes::{addr_below_ephemeral_ports, process_tree, signal};
+use crate::programs::{addr_below_ephemeral_ports, process_tree, signal, tail};
+
+/// Settings of a server for tests, which open many connections, some of them encrypted.
+const TEST_SETTINGS: &str = "fsync = off\nssl = on\nmax_connections = 300\n";
 
 /// A PostgreSQL server, which may be running, stopped or hanging.
-pub(crate) struct SoakPostgres {
+pub struct PostgresServer {
     programs: PathBuf,
     folder: PathBuf,
     port: u16,
@@ -20,26 +26,32 @@ pub(crate) struct SoakPostgres {
     script: Child,
 }
 
-impl SoakPostgres {
-    /// Starts a server with an empty database. Commits do not wait for the disk.
-    pub(crate) fn start() -> Result<Self> {
-        Self::start_with("off")
+impl PostgresServer {
+    /// Starts a server whose commits do not wait for the disk.
+    pub fn start() -> Result<Self> {
+        Self::start_with("fsync = off\n")
     }
 
-    /// Starts a server with an empty database, whose commits wait for the disk.
-    pub(crate) fn start_synced() -> Result<Self> {
-        Self::start_with("on")
+    /// Starts a server whose commits wait for the disk.
+    pub fn start_synced() -> Result<Self> {
+        Self::start_with("fsync = on\n")
     }
 
-    fn start_with(fsync: &str) -> Result<Self> {
+    /// Starts a server for tests, which accepts encrypted connections.
+    pub fn start_for_tests() -> Result<Self> {
+        Self::start_with(TEST_SETTINGS)
+    }
+
+    fn start_with(settings: &str) -> Result<Self> {
         let programs = programs().context(
-            "PostgreSQL's server is not installed: `cargo xtask soak` installs it, and so does `apt-get install \
-             postgresql`",
+            "PostgreSQL's server is not installed: `cargo xtask test` and `cargo xtask soak` install it, and so does \
+             `apt-get install postgresql`",
         )?;
         let port = addr_below_ephemeral_ports()?.port();
         let mut script = as_postgres("sh")?;
-        script.args(["-c", include_str!("postgres.sh"), "postgres.sh"]).arg(&programs);
-        script.arg(port.to_string()).arg(fsync).stdin(Stdio::piped()).stdout(Stdio::piped());
+        script.args(["-c", include_str!("postgres_server.sh"), "postgres_server.sh"]);
+        script.arg(&programs).arg(port.to_string()).arg(settings);
+        script.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = script.spawn().context("cannot start sh")?;
         let mut folder = String::new();
         if let Some(said) = script.stdout.take() {
@@ -51,38 +63,66 @@ impl SoakPostgres {
         Ok(Self { programs, folder: PathBuf::from(folder.trim_end()), port, script })
     }
 
-    /// Returns the URL of the server's database.
-    pub(crate) fn url(&self) -> String {
+    /// Returns the URL of the server's first database, over TCP.
+    pub fn url(&self) -> String {
         format!("postgres://fairgate@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// Returns the URL of a database, over the server's socket.
+    pub fn socket_url(&self, database: &str) -> String {
+        let (folder, port) = (self.folder.display(), self.port);
+        format!("postgres://fairgate@/{database}?host={folder}&port={port}")
+    }
+
+    /// Returns the TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the certificate of a server for tests.
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.join("data/server.crt")
+    }
+
+    /// Creates an empty database, and returns its name.
+    pub async fn create_database(&self) -> Result<String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        self.run("postgres", &format!("CREATE DATABASE {name}")).await?;
+        Ok(name)
+    }
+
+    /// Runs statements as an operator would, in a connection of their own.
+    pub async fn run(&self, database: &str, sql: &str) -> Result<Vec<SimpleQueryMessage>> {
+        let (client, connection) =
+            tokio_postgres::connect(&self.socket_url(database), NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let answer = client.simple_query(sql).await?;
+        drop(client);
+        connection.await??;
+        Ok(answer)
+    }
+
     /// Shuts the server down, so that connections break and new ones are refused.
-    pub(super) fn shut_down(&self) -> Result<()> {
+    pub fn shut_down(&self) -> Result<()> {
         self.control(&["-m", "fast", "-w", "stop"])
     }
 
     /// Starts the server again after [`Self::shut_down`].
-    pub(super) fn start_again(&self) -> Result<()> {
+    pub fn start_again(&self) -> Result<()> {
         let log = self.folder.join("log").display().to_string();
         self.control(&["-l", &log, "-w", "-t", "60", "start"])
     }
 
     /// Stops all processes of the server with SIGSTOP, as if its machine were cut off: connections
     /// stay open, and nothing is answered.
-    pub(super) fn hang(&self) -> Result<()> {
+    pub fn hang(&self) -> Result<()> {
         self.signal_all("-STOP")
     }
 
     /// Lets the server's processes continue after [`Self::hang`].
-    pub(super) fn go_on(&self) -> Result<()> {
+    pub fn go_on(&self) -> Result<()> {
         self.signal_all("-CONT")
-    }
-
-    /// Opens a connection to the server's database.
-    pub(super) async fn connect(&self) -> Result<Client> {
-        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
     }
 
     fn signal_all(&self, name: &str) -> Result<()> {
@@ -102,16 +142,29 @@ impl SoakPostgres {
         // The server that it starts keeps the output open, so it must not be a pipe.
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
         if !status.success() {
-            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            let tail: Vec<&str> = log.lines().rev().take(15).collect();
-            let tail: Vec<&str> = tail.into_iter().rev().collect();
-            bail!("pg_ctl {} failed: {status}\n{}", args.join(" "), tail.join("\n"));
+            let log = tail(&self.folder.join("log"));
+            bail!("pg_ctl {} failed: {status}\n{log}", args.join(" "));
         }
         Ok(())
     }
 }
 
-impl Drop for SoakPostgres {
+/// Returns the server that all tests of this program share; it is started at the first call. Panics if it does not
+/// start.
+pub fn shared_server() -> &'static PostgresServer {
+    static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+    SHARED.get_or_init(|| PostgresServer::start_for_tests().expect("PostgreSQL starts"))
+}
+
+/// Opens a connection to a database.
+pub async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) =
+        tokio_postgres::connect(url, NoTls).await.context("PostgreSQL answers")?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         drop(self.script.stdin.take());
         let _ = self.script.wait();

@@ -1,28 +1,29 @@
-//! Programs that a benchmark starts, watches and ends.
+//! Programs that a test or a benchmark starts, watches and ends.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// Unit in which the kernel reports processor time: hundredths of a second.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// A running program, which is killed when this value is dropped.
-pub(crate) struct RunningProgram {
+pub struct RunningProgram {
     name: String,
     child: Child,
 }
 
 impl RunningProgram {
     /// Starts the program and writes its output to the file `log`.
-    pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let out = File::create(log).with_context(|| log.display().to_string())?;
         let err = out.try_clone()?;
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
@@ -32,7 +33,7 @@ impl RunningProgram {
 
     /// Waits until the program accepts connections at `addr`. Fails after `patience`, or if the
     /// program ends.
-    pub(crate) fn wait_for(&mut self, addr: SocketAddr, patience: Duration) -> Result<()> {
+    pub fn wait_for(&mut self, addr: SocketAddr, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         while TcpStream::connect_timeout(&addr, Duration::from_millis(200)).is_err() {
             if let Some(status) = self.child.try_wait()? {
@@ -47,13 +48,13 @@ impl RunningProgram {
     }
 
     /// Returns the processor time that the program and its descendants have used so far.
-    pub(crate) fn cpu(&self) -> Duration {
+    pub fn cpu(&self) -> Duration {
         let ticks: u64 = process_tree(self.child.id()).iter().map(|stat| stat.ticks).sum();
         Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
     }
 
     /// Returns the resident memory of the program and its descendants, in bytes.
-    pub(crate) fn resident(&self) -> u64 {
+    pub fn resident(&self) -> u64 {
         let of = |pid: u32| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -64,24 +65,24 @@ impl RunningProgram {
     }
 
     /// Returns the id of the program's process.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Returns the exit status of the program if it has ended.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
     /// Kills the program with SIGKILL and waits for its end.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Sends SIGTERM to the program, waits for its end, and returns its exit status. If it has not
     /// ended after `patience`, kills it and fails.
-    pub(crate) fn terminate(&mut self, patience: Duration) -> Result<ExitStatus> {
+    pub fn terminate(&mut self, patience: Duration) -> Result<ExitStatus> {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &id]).status().context("cannot run kill")?;
         let deadline = Instant::now() + patience;
@@ -104,7 +105,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Starts a server program with its log in `folder`, and waits until the program accepts
 /// connections.
-pub(crate) fn start(
+pub fn start(
     name: &str,
     command: &mut Command,
     folder: &Path,
@@ -118,7 +119,7 @@ pub(crate) fn start(
 
 /// Returns whether the program at `addr` answers a GET of `path` with 200 within 200 ms. A program
 /// that accepts connections may not be ready to answer yet.
-pub(crate) fn answers(addr: SocketAddr, path: &str) -> bool {
+pub fn answers(addr: SocketAddr, path: &str) -> bool {
     let ask = || -> std::io::Result<bool> {
         let moment = Duration::from_millis(200);
         let mut stream = TcpStream::connect_timeout(&addr, moment)?;
@@ -133,12 +134,7 @@ pub(crate) fn answers(addr: SocketAddr, path: &str) -> bool {
 
 /// Runs an admin command against the gateway at `addr`, whose data folder is `data`, and returns
 /// the JSON that the command prints.
-pub(crate) fn admin(
-    fairgate: &Path,
-    addr: SocketAddr,
-    data: &Path,
-    args: &[&str],
-) -> Result<serde_json::Value> {
+pub fn admin(fairgate: &Path, addr: SocketAddr, data: &Path, args: &[&str]) -> Result<Value> {
     let output = Command::new(fairgate)
         .args(args)
         .arg("--json")
@@ -149,6 +145,67 @@ pub(crate) fn admin(
         bail!("fairgate {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
     }
     serde_json::from_slice(&output.stdout).with_context(|| format!("fairgate {}", args.join(" ")))
+}
+
+/// A `fairgate serve` with a tenant `bench`, and a key of this tenant.
+pub struct GatewayProgram {
+    /// Process of the gateway.
+    pub program: RunningProgram,
+    /// Address of clients and of the admin API.
+    pub addr: SocketAddr,
+    /// Folder of the gateway's database.
+    pub data: PathBuf,
+    /// Secret of the key.
+    pub key: String,
+}
+
+impl GatewayProgram {
+    /// Starts a gateway. `config` is its configuration without `listen` and `data_dir`; files are in `folder`, their
+    /// names begin with `name`. `key_args` are arguments of `fairgate key create`.
+    pub fn start(
+        fairgate: &Path,
+        folder: &Path,
+        name: &str,
+        config: &str,
+        key_args: &[&str],
+    ) -> Result<Self> {
+        let config = GatewayConfigFile::write(folder, name, config)?;
+        let mut command = Command::new(fairgate);
+        command.args(["serve", "--config"]).arg(&config.file);
+        let program = start(name, &mut command, folder, config.addr)?;
+        let key = config.add_key(fairgate, key_args)?;
+        Ok(Self { program, addr: config.addr, data: config.data, key })
+    }
+}
+
+/// The configuration of a gateway that is to be started.
+pub struct GatewayConfigFile {
+    /// Path of the file.
+    pub file: PathBuf,
+    /// Free address on which the gateway is to listen.
+    pub addr: SocketAddr,
+    /// Folder of the gateway's database.
+    pub data: PathBuf,
+}
+
+impl GatewayConfigFile {
+    /// Writes `config`, with `listen` and `data_dir`, to `NAME.yaml` in a folder.
+    pub fn write(folder: &Path, name: &str, config: &str) -> Result<Self> {
+        let (addr, data) = (free_addr()?, folder.join(format!("{name}-data")));
+        let file = folder.join(format!("{name}.yaml"));
+        fs::write(&file, format!("listen: {addr}\ndata_dir: {}\n{config}", data.display()))?;
+        Ok(Self { file, addr, data })
+    }
+
+    /// Adds the tenant `bench` to the running gateway, and returns the secret of a key of this tenant.
+    pub fn add_key(&self, fairgate: &Path, key_args: &[&str]) -> Result<String> {
+        let admin = |args: &[&str]| admin(fairgate, self.addr, &self.data, args);
+        admin(&["group", "add", "bench"])?;
+        admin(&["tenant", "add", "bench", "--group", "bench"])?;
+        let key = admin(&[&["key", "create", "bench"], key_args].concat())?;
+        let secret = key.get("secret").and_then(Value::as_str).map(str::to_owned);
+        secret.with_context(|| format!("no secret in {key}"))
+    }
 }
 
 impl Drop for RunningProgram {
@@ -165,20 +222,21 @@ impl Drop for RunningProgram {
 
 /// Sends a signal, such as `-STOP`, to a process. If the process has already ended, nothing
 /// happens.
-pub(crate) fn signal(name: &str, pid: u32) {
+pub fn signal(name: &str, pid: u32) {
     let pid = pid.to_string();
     let _ = Command::new("kill").args([name, &pid]).stderr(Stdio::null()).status();
 }
 
 /// A process, as the kernel describes it in `/proc`.
-pub(crate) struct ProcessStat {
-    pub(crate) pid: u32,
+pub struct ProcessStat {
+    /// Id of the process.
+    pub pid: u32,
     parent: u32,
     ticks: u64,
 }
 
 /// Lists a process and its descendants, parents first.
-pub(crate) fn process_tree(root: u32) -> Vec<ProcessStat> {
+pub fn process_tree(root: u32) -> Vec<ProcessStat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut rest: Vec<ProcessStat> = pids.filter_map(stat).collect();
@@ -206,14 +264,14 @@ fn stat(pid: u32) -> Option<ProcessStat> {
 }
 
 /// Returns a local address whose port was free a moment ago.
-pub(crate) fn free_addr() -> Result<SocketAddr> {
+pub fn free_addr() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// Returns a local address whose port stays free while the program that uses it is down, because
 /// the port is below the kernel's range for outgoing connections. A client that keeps connecting to
 /// a port within that range can end up connected to itself, and then occupies the port.
-pub(crate) fn addr_below_ephemeral_ports() -> Result<SocketAddr> {
+pub fn addr_below_ephemeral_ports() -> Result<SocketAddr> {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|port| port.parse::<u16>().ok());
@@ -231,7 +289,7 @@ pub(crate) fn addr_below_ephemeral_ports() -> Result<SocketAddr> {
 }
 
 /// Returns the last lines of a log, for an error message.
-pub(crate) fn tail(log: &Path) -> String {
+pub fn tail(log: &Path) -> String {
     let Ok(file) = File::open(log) else { return String::new() };
     let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
     lines[lines.len().saturating_sub(15)..].join("\n")

@@ -1,0 +1,104 @@
+//! Prices of the time of a pool's workers, and its use by tenants.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Prices of the time of a pool's own workers, learned or stated, and the use of that time by tenants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Calibration)]
+pub struct CalibrationBody {
+    /// Name of the pool.
+    pub pool: String,
+    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    pub unit: String,
+    /// Mean prices of the workers, weighted by their slots. Null if no worker of the pool has a time that the gateway
+    /// can price: all are hosted, or the pool does not observe its workers and states no prices.
+    pub prices: Option<WorkerPricesBody>,
+    /// The workers whose time has a price.
+    pub workers: Vec<WorkerCalibrationBody>,
+    /// Tenants by name, with what they used since the meters started.
+    pub tenants: Vec<TenantWorkBody>,
+}
+
+/// Six prices of a worker's time, in picoseconds of the full worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = WorkerPrices)]
+pub struct WorkerPricesBody {
+    /// Price of a request, whatever its size.
+    pub request: u64,
+    /// Price of an input token that was not cached.
+    pub input: u64,
+    /// Price of an input token that was not cached, for each token before it.
+    pub input_input: u64,
+    /// Price of a cached input token.
+    pub cached: u64,
+    /// Price of an output token after the first one of its answer.
+    pub output: u64,
+    /// Price of such an output token, for each token before it.
+    pub context_output: u64,
+}
+
+/// The meter of one worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = WorkerCalibration)]
+pub struct WorkerCalibrationBody {
+    /// Name of the worker.
+    pub worker: String,
+    /// State of the learning: `start` (no window is complete yet), `learning`, `nothing_streams` (requests end, but none
+    /// of them streams; the prices stay), `quiet` (there is too little work; the prices stay) or `stated`.
+    pub learning: String,
+    /// Number of the price set, counted from 0 since the meter started.
+    pub price_set: u64,
+    /// The prices in force.
+    pub prices: WorkerPricesBody,
+    /// Number of the worker's slots, over all ranks.
+    pub slots: u64,
+    /// Number of requests that the full worker decodes at once.
+    pub batch: f64,
+    /// Part of the slots that decode while the worker is full, from 0 to 1.
+    pub fill: f64,
+    /// Number of windows that the prices come from.
+    pub windows: u64,
+    /// How far windows are from their predicted length, as a part of it. 0.015 to 0.04 is usual.
+    pub deviation: f64,
+    /// Number of times at which the worker was found changed, so that its prices were learned again.
+    pub changes: u64,
+    /// Sentences about what keeps the prices from being exact; empty if nothing is known to.
+    pub notes: Vec<String>,
+    /// A typical request of each tenant and model that the worker served lately.
+    pub requests: Vec<TypicalRequestBody>,
+}
+
+/// A typical request of a tenant for a model, from means over the recent ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = TypicalRequest)]
+pub struct TypicalRequestBody {
+    /// Name of the tenant.
+    pub tenant: String,
+    /// Model, as clients name it.
+    pub model: String,
+    /// Input tokens, cached ones included.
+    pub input_tokens: u64,
+    /// Input tokens that the worker had cached.
+    pub cached_tokens: u64,
+    /// Output tokens of all answers together.
+    pub output_tokens: u64,
+    /// Its cost in microseconds of the full worker.
+    pub cost_us: u64,
+}
+
+/// Completed work of a tenant on the pool's own workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = TenantWork)]
+pub struct TenantWorkBody {
+    /// Name of the tenant.
+    pub tenant: String,
+    /// Input and output tokens.
+    pub provider_tokens: u64,
+    /// Cost in microseconds of the full worker, at the prices that were in force when each request ended.
+    pub worker_us: u64,
+    /// Part of the tokens of all tenants, from 0 to 1.
+    pub share_of_tokens: f64,
+    /// Part of the worker time of all tenants, from 0 to 1.
+    pub share_of_worker_time: f64,
+}

@@ -1,0 +1,98 @@
+//! Handler that shows what the time of a pool's workers costs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use fairgate_api::admin::{
+    CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
+};
+use fairgate_proxy::pools::{TenantWork, WorkerCalibration};
+
+use super::api_error::ApiError;
+use super::auth::AdminCaller;
+use super::path::PathName;
+use super::pools::pool_by_name;
+use crate::control_plane::ControlPlane;
+
+/// Shows what the time of a pool's workers costs, and what tenants use of it.
+///
+/// The prices are learned while requests stream, whatever the pool counts, unless the configuration states them.
+#[utoipa::path(
+    get, path = "/api/v1/pools/{pool}/calibration", tag = "operation",
+    params(("pool" = String, Path, description = "The pool's name")),
+    responses(
+        (status = 200, description = "The prices", body = CalibrationBody),
+        (status = 404, description = "There is no such pool", body = super::ErrorBody),
+    ),
+)]
+pub(super) async fn of_pool(
+    State(app): State<Arc<ControlPlane>>,
+    _: AdminCaller,
+    PathName(name): PathName,
+) -> Result<Json<CalibrationBody>, ApiError> {
+    let pool = pool_by_name(&app, &name)?;
+    let workers = pool.calibration();
+    let has_prices = !workers.is_empty();
+    Ok(Json(CalibrationBody {
+        pool: pool.name.to_string(),
+        unit: pool.setup().unit().name().to_owned(),
+        prices: has_prices.then(|| prices_body(pool.setup().mean_prices())),
+        tenants: tenants(&workers),
+        workers: workers.into_iter().map(worker_body).collect(),
+    }))
+}
+
+/// Returns the six prices, in the order of their names in the configuration.
+fn prices_body(
+    [request, input, input_input, cached, output, context_output]: [u64; 6],
+) -> WorkerPricesBody {
+    WorkerPricesBody { request, input, input_input, cached, output, context_output }
+}
+
+fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
+    let requests = worker.requests.iter().map(|request| TypicalRequestBody {
+        tenant: request.tenant.to_string(),
+        model: request.model.to_string(),
+        input_tokens: request.work.input,
+        cached_tokens: request.work.cached,
+        output_tokens: request.work.output,
+        cost_us: request.cost_us,
+    });
+    WorkerCalibrationBody {
+        requests: requests.collect(),
+        learning: worker.learning.to_owned(),
+        price_set: worker.price_set,
+        prices: prices_body(worker.prices),
+        slots: worker.slots,
+        batch: worker.batch_thousandths as f64 / 1e3,
+        fill: worker.status.fill_ppm as f64 / 1e6,
+        windows: worker.status.windows,
+        deviation: worker.status.deviation_ppm as f64 / 1e6,
+        changes: worker.status.changes,
+        notes: worker.notes,
+        worker: worker.worker,
+    }
+}
+
+/// Sums up what each tenant used of all workers.
+fn tenants(workers: &[WorkerCalibration]) -> Vec<TenantWorkBody> {
+    let mut sums: BTreeMap<&str, TenantWork> = BTreeMap::new();
+    for (tenant, work) in workers.iter().flat_map(|worker| &worker.tenants) {
+        let sum = sums.entry(tenant).or_default();
+        sum.tokens = sum.tokens.saturating_add(work.tokens);
+        sum.time_us = sum.time_us.saturating_add(work.time_us);
+    }
+    let total = |of: fn(&TenantWork) -> u64| sums.values().map(of).fold(0, u64::saturating_add);
+    let (tokens, time_us) = (total(|work| work.tokens), total(|work| work.time_us));
+    let part = |some: u64, all: u64| (some as f64 / all.max(1) as f64 * 1e6).round() / 1e6;
+    let body = |(tenant, work): (&&str, &TenantWork)| TenantWorkBody {
+        tenant: (*tenant).to_owned(),
+        provider_tokens: work.tokens,
+        worker_us: work.time_us,
+        share_of_tokens: part(work.tokens, tokens),
+        share_of_worker_time: part(work.time_us, time_us),
+    };
+    sums.iter().map(body).collect()
+}

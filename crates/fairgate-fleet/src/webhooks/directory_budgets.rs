@@ -1,0 +1,205 @@
+//! Tells webhooks when a budget of a tenant or a group, in tokens or money, is used up to 80 % or 100 %.
+//!
+//! The gateway keeps these budgets, and requests do not wait for anything here: every server looks at them from time to
+//! time. The event is written in the transaction that writes a row for the budget, its period and the level. The row is
+//! unique, so of several servers on a database one writes the event, once in each period. If an operator changes the
+//! amount, that is another budget.
+//!
+//! A budget is rarely used to its last token, because the gateway refuses a request that may use more than is left. So a
+//! refusal counts as 100 % if 80 % is used. Below that, the request was too large, and the budget is not used up.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use fairgate_api::fleet::WebhookEventKind;
+use fairgate_store::{
+    BudgetBalance, BudgetExhausted, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, StoreError,
+    Transaction, budgets_used,
+};
+use fairgate_time::UnixMicros;
+
+use super::WebhookSubscriptions;
+use super::event_log::{self, WebhookEvent, WebhookSubject};
+
+/// Levels at which webhooks are notified, in percent of the budget.
+const WARNING: u32 = 80;
+const USED_UP: u32 = 100;
+/// Largest number of budgets whose refusals are kept until the next look.
+const REFUSED_MAX: usize = 1_000;
+
+/// A budget of a tenant or a group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OwnedBudgetKind {
+    scope: BudgetScope,
+    owner: String,
+    period: BudgetPeriod,
+    unit: BudgetUnit,
+    tier: BudgetTier,
+}
+
+impl OwnedBudgetKind {
+    fn of(balance: &BudgetBalance) -> Self {
+        let &BudgetBalance { scope, period, unit, tier, .. } = balance;
+        Self { scope, owner: balance.owner.clone(), period, unit, tier }
+    }
+}
+
+/// Budgets of tenants and groups that refused a request since the last look, of this server.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedBudgets(Mutex<HashSet<OwnedBudgetKind>>);
+
+impl RefusedBudgets {
+    /// Notes a refusal. Takes no time that a request would notice.
+    pub(crate) fn note(&self, refused: &BudgetExhausted) {
+        let &BudgetExhausted { scope, period, unit, tier, .. } = refused;
+        let is_spent = refused.used.saturating_add(refused.wanted) > refused.limit;
+        if !is_spent || !matches!(scope, BudgetScope::Tenant | BudgetScope::Group) {
+            return;
+        }
+        let kind = OwnedBudgetKind { scope, owner: refused.owner.clone(), period, unit, tier };
+        let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if budgets.len() < REFUSED_MAX {
+            budgets.insert(kind);
+        }
+    }
+
+    /// Returns the budgets, and forgets them.
+    pub(crate) fn take(&self) -> NotedRefusals {
+        let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        NotedRefusals(std::mem::take(&mut *budgets))
+    }
+}
+
+/// Budgets that refused a request before a look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NotedRefusals(HashSet<OwnedBudgetKind>);
+
+/// A budget that has reached a level of which no webhook was notified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DueNotice {
+    percent: u32,
+    balance: BudgetBalance,
+}
+
+impl DueNotice {
+    fn event(&self) -> WebhookEvent<'_> {
+        let &Self { percent, ref balance } = self;
+        let subject = WebhookSubject::OwnedBudget { percent, balance };
+        WebhookEvent { kind: WebhookEventKind::Budget, project: None, subject }
+    }
+}
+
+/// Returns the budgets whose events [`write`] would write.
+pub(crate) fn due(
+    tx: &mut dyn Transaction,
+    refused: &NotedRefusals,
+    now: UnixMicros,
+) -> Result<Vec<DueNotice>, StoreError> {
+    let balances = budgets_used(tx, WARNING, now)?;
+    if balances.is_empty() {
+        return Ok(Vec::new());
+    }
+    let notified = notified(tx, now)?;
+    let mut due = Vec::new();
+    for balance in balances {
+        let is_refused = refused.0.contains(&OwnedBudgetKind::of(&balance));
+        let is_used_up = is_refused || balance.is_used(USED_UP);
+        let percent = if is_used_up { USED_UP } else { WARNING };
+        let before = notified.get(&row_key(&balance)).copied().unwrap_or(0);
+        if i64::from(percent) > before {
+            due.push(DueNotice { percent, balance });
+        }
+    }
+    Ok(due)
+}
+
+/// Writes the events of all budgets that have reached a further level in their period.
+pub(crate) fn write(
+    tx: &mut dyn Transaction,
+    webhooks: &WebhookSubscriptions,
+    refused: &NotedRefusals,
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    if !webhooks.wants(WebhookEventKind::Budget) {
+        return Ok(());
+    }
+    let mut due = due(tx, refused, now)?;
+    // All servers write in the same order, so that no two wait for each other.
+    due.sort_by_cached_key(|notice| row_key(&notice.balance));
+    tx.run("DELETE FROM fleet_budget_notices WHERE resets_at <= $1", &[now.into()])?;
+    let mut first = Vec::new();
+    for notice in due {
+        if insert(tx, &notice)? {
+            first.push(notice);
+        }
+    }
+    let events: Vec<_> = first.iter().map(DueNotice::event).collect();
+    event_log::record(tx, webhooks, now, &events)
+}
+
+/// Inserts the row of a notice. Returns false if another server has inserted it.
+fn insert(tx: &mut dyn Transaction, notice: &DueNotice) -> Result<bool, StoreError> {
+    let NoticeRow { scope, owner, period, unit, tier, amount, resets_at } =
+        row_key(&notice.balance);
+    let values = [
+        scope.into(),
+        owner.into(),
+        period.into(),
+        unit.into(),
+        tier.into(),
+        amount.into(),
+        resets_at.into(),
+        notice.percent.into(),
+    ];
+    let sql = "INSERT INTO fleet_budget_notices (scope, owner, period, unit, tier, amount, resets_at, percent) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
+    Ok(tx.run(sql, &values)? > 0)
+}
+
+/// Columns of a row of notices, apart from the level.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct NoticeRow {
+    scope: String,
+    owner: String,
+    period: String,
+    unit: String,
+    tier: String,
+    amount: i64,
+    resets_at: UnixMicros,
+}
+
+fn row_key(balance: &BudgetBalance) -> NoticeRow {
+    let &BudgetBalance { scope, period, unit, tier, limit, resets_at, .. } = balance;
+    let word = str::to_owned;
+    NoticeRow {
+        scope: word(scope.into()),
+        owner: balance.owner.clone(),
+        period: word(period.into()),
+        unit: word(unit.into()),
+        tier: word(tier.into()),
+        amount: i64::try_from(limit).unwrap_or(i64::MAX),
+        resets_at,
+    }
+}
+
+/// Returns the highest level of which webhooks were notified, for each budget in a period that has not ended.
+fn notified(
+    tx: &mut dyn Transaction,
+    now: UnixMicros,
+) -> Result<HashMap<NoticeRow, i64>, StoreError> {
+    let sql = "SELECT scope, owner, period, unit, tier, amount, resets_at, MAX(percent) FROM fleet_budget_notices \
+               WHERE resets_at > $1 GROUP BY scope, owner, period, unit, tier, amount, resets_at";
+    let rows = tx.list(sql, &[now.into()], |row| {
+        let key = NoticeRow {
+            scope: row.text(0)?,
+            owner: row.text(1)?,
+            period: row.text(2)?,
+            unit: row.text(3)?,
+            tier: row.text(4)?,
+            amount: row.int(5)?,
+            resets_at: row.moment(6)?,
+        };
+        Ok((key, row.int(7)?))
+    })?;
+    Ok(rows.into_iter().collect())
+}
