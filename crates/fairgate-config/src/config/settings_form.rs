@@ -312,7 +312,7 @@ pub(super) fn worker_prices<S: Serializer>(
     out: S,
 ) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct PricesForm {
+    struct WorkerPricesForm {
         request: u64,
         input: u64,
         input_input: u64,
@@ -322,7 +322,7 @@ pub(super) fn worker_prices<S: Serializer>(
     }
     let form = |prices: WorkerPrices| {
         let WorkerPrices { request, input, input_input, cached, output, context_output } = prices;
-        PricesForm { request, input, input_input, cached, output, context_output }
+        WorkerPricesForm { request, input, input_input, cached, output, context_output }
     };
     prices.map(form).serialize(out)
 }

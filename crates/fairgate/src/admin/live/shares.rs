@@ -20,7 +20,7 @@ use crate::text_format::one_line;
 const WORKER_TIME: &str = "worker_time";
 
 /// A row of the table of flows: a group, a tenant inside it, or a project of the fleet.
-struct FlowRow<'a> {
+struct ShareRow<'a> {
     name: String,
     weight: u64,
     weight_share: Option<f64>,
@@ -33,7 +33,7 @@ struct FlowRow<'a> {
     tiers: Option<&'a TiersView>,
 }
 
-impl<'a> FlowRow<'a> {
+impl<'a> ShareRow<'a> {
     fn of_group(name: String, group: &'a GroupView) -> Self {
         let GroupView { weight, weight_share, in_flight, queued, ref service, ref now, .. } =
             *group;
@@ -92,16 +92,16 @@ fn ledger(ledger: LedgerView) -> Option<String> {
 }
 
 /// Returns the groups of a pool with their tenants, then the fleet's projects that use the pool.
-fn flows(pool: &PoolView) -> Vec<FlowRow<'_>> {
+fn flows(pool: &PoolView) -> Vec<ShareRow<'_>> {
     let mut rows = Vec::new();
     for group in &pool.groups {
-        rows.push(FlowRow::of_group(one_line(&group.name), group));
+        rows.push(ShareRow::of_group(one_line(&group.name), group));
         let tenants = pool.tenants.iter().filter(|it| it.fairshare_group == group.name);
-        rows.extend(tenants.map(FlowRow::of_tenant));
+        rows.extend(tenants.map(ShareRow::of_tenant));
     }
     let projects = pool.projects.iter();
     rows.extend(
-        projects.map(|it| FlowRow::of_group(format!("project {}", one_line(&it.name)), it)),
+        projects.map(|it| ShareRow::of_group(format!("project {}", one_line(&it.name)), it)),
     );
     rows
 }
@@ -180,7 +180,7 @@ fn order(service: &ServiceView) -> TableCell {
 
 /// Formats a flow's weight. Returns `-` for a flow of a strict order, which has no weight, and for a weight of 0, which
 /// projects have if the policy does not share by projects.
-fn weight(flow: &FlowRow<'_>) -> String {
+fn weight(flow: &ShareRow<'_>) -> String {
     if flow.weight == 0 || flow.service.strict.is_some() {
         "-".to_owned()
     } else {
