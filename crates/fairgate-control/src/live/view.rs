@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fairgate_api::admin::{FlowCondition, FlowNow, PoolView, ServiceView, TenantView, TiersView};
+use fairgate_api::admin::{FlowCondition, PoolView, ServiceView, TenantView, TiersView};
 use fairgate_config::CostUnit;
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
