@@ -73,6 +73,11 @@
 //! What was charged at the start ratios stays charged. If these are far from the worker, a tenant that paid too much in
 //! the first seconds gets less until the others have been charged as much.
 //!
+//! # Margins
+//! [`WorkerTimeMeter::cost_margin`] tells how far the cost of a request may be from the truth. Margins are for requests and
+//! not for prices, because single coefficients trade against each other. In the simulation of steady load, nine of ten
+//! true costs are inside, and the others at most one percent of the cost outside.
+//!
 //! # What one tenant can do
 //! Prices come from lengths of time and from counts that workers report, not from what a tenant says. A tenant that reads
 //! slowly or leaves early makes windows less exact for all; windows that are off by more than 4σ lose weight. A tenant decides for its own
@@ -96,7 +101,9 @@ mod float_math;
 mod full_windows;
 mod least_squares;
 mod meter;
+mod recent_windows;
 mod running_requests;
+mod token_weights;
 mod window_log;
 mod window_model;
 mod work_sources;
@@ -112,5 +119,7 @@ mod simulation;
 
 pub use cost::{FullBatch, RequestWork, WorkerPrices};
 pub use meter::{GrantedRequest, LearningState, MeterStatus, WorkerPriceSet, WorkerTimeMeter};
+pub use recent_windows::PredictedWindow;
 pub use running_requests::MeteredRequest;
+pub use token_weights::NearestTokenWeights;
 pub use work_sources::WorkSource;

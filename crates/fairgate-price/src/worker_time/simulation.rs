@@ -5,6 +5,7 @@
 //! share of the engines' own time, which the meters never see.
 
 mod adversaries;
+mod calibration;
 mod changes;
 mod engine;
 mod many_engines;
