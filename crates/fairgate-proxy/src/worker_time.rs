@@ -7,6 +7,8 @@
 //! An attempt is counted on the terms that were in force when it got its slot, so a change of prices or of the unit
 //! concerns later attempts only.
 
+mod recent_time;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -16,9 +18,11 @@ use std::time::{Duration, Instant};
 
 use fairgate_dialect::TokenUsage;
 use fairgate_price::worker_time::{
-    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, RequestWork, WorkSource,
-    WorkerPriceSet, WorkerPrices, WorkerTimeMeter,
+    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, NearestTokenWeights,
+    PredictedWindow, RequestWork, WorkSource, WorkerPriceSet, WorkerPrices, WorkerTimeMeter,
 };
+
+use self::recent_time::RecentTime;
 
 /// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
 const NAMES_MAX: usize = 1024;
@@ -113,6 +117,17 @@ pub struct WorkerCalibration {
     pub requests: Vec<TypicalRequest>,
     /// Completed work of each tenant since the meter started.
     pub tenants: Vec<(Box<str>, TenantWork)>,
+    /// Worker time of each tenant's work that was completed in the last minute, in microseconds.
+    pub recent_us: Vec<(Box<str>, u64)>,
+    /// The last windows that prices were learned from, the oldest first.
+    pub windows: Vec<PredictedWindow>,
+}
+
+/// Returns the weights of tokens that come nearest to worker time, over the typical requests of all workers.
+pub fn nearest_token_weights(workers: &[WorkerCalibration]) -> Option<NearestTokenWeights> {
+    let requests = workers.iter().flat_map(|worker| &worker.requests);
+    let costs: Vec<_> = requests.map(|request| (request.work, request.cost_us)).collect();
+    NearestTokenWeights::of(&costs)
 }
 
 /// Completed work of a tenant.
@@ -122,6 +137,8 @@ pub struct TenantWork {
     pub tokens: u64,
     /// Cost in microseconds of the full worker, at the prices of the time when each request ended.
     pub time_us: u64,
+    /// The part of it of the last minute.
+    pub(crate) recent: RecentTime,
 }
 
 /// A tenant and a model, and a typical request of them.
@@ -135,6 +152,8 @@ pub struct TypicalRequest {
     pub work: RequestWork,
     /// Cost in microseconds of the full worker, at the prices in force.
     pub cost_us: u64,
+    /// How far the cost may be from the truth, in microseconds: two standard deviations. `None` if it is unknown.
+    pub margin_us: Option<u64>,
 }
 
 /// An attempt that its worker's meter follows. Dropping it ends it with unknown usage.
@@ -266,12 +285,16 @@ impl WorkerMeter {
 
     /// Returns a summary of the meter of the worker with this name.
     pub(crate) fn calibration(&self, worker: &str, slots: u64) -> WorkerCalibration {
+        let now_us = self.now_us(Instant::now());
         let state = self.lock();
         let (status, set) = (state.meter.status(), *state.meter.price_set());
         let named = |(source, work)| {
             let (tenant, model) = state.names.get(&source)?.clone();
-            Some(TypicalRequest { tenant, model, work, cost_us: set.prices.cost(work) })
+            let (cost_us, margin_us) = (set.prices.cost(work), state.meter.cost_margin(work));
+            Some(TypicalRequest { tenant, model, work, cost_us, margin_us })
         };
+        let recent =
+            |(name, work): (&Box<str>, &TenantWork)| (name.clone(), work.recent.sum(now_us));
         WorkerCalibration {
             worker: worker.to_owned(),
             slots,
@@ -282,6 +305,8 @@ impl WorkerMeter {
             notes: state.notes().iter().map(ToString::to_string).collect(),
             requests: state.meter.typical_requests().filter_map(named).collect(),
             tenants: state.tenants.iter().map(|(name, work)| (name.clone(), *work)).collect(),
+            recent_us: state.tenants.iter().map(recent).collect(),
+            windows: state.meter.recent_windows().collect(),
             status,
         }
     }
@@ -304,6 +329,7 @@ impl WorkerMeter {
             let sum = state.tenants.entry(tenant.into()).or_default();
             sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
             sum.time_us = sum.time_us.saturating_add(time_us);
+            sum.recent.add(now_us, time_us);
         }
         state.new_notes(now_us)
     }
@@ -477,11 +503,18 @@ mod tests {
         meter.count_completed(at, "chat", WORK, false);
         let seen = meter.calibration("gpu", 16);
         let cost_us = meter.price_set().prices.cost(WORK);
-        let typical =
-            TypicalRequest { tenant: "chat".into(), model: "llama".into(), work: WORK, cost_us };
+        let typical = TypicalRequest {
+            tenant: "chat".into(),
+            model: "llama".into(),
+            work: WORK,
+            cost_us,
+            margin_us: None,
+        };
         assert_eq!((seen.requests, seen.learning), (vec![typical], "start"));
-        let work = TenantWork { tokens: 110, time_us: cost_us };
-        assert_eq!(seen.tenants, [("chat".into(), work)]);
+        assert!(matches!(&seen.tenants[..], [(name, TenantWork { tokens: 110, time_us, .. })]
+            if &**name == "chat" && *time_us == cost_us));
+        assert_eq!(seen.recent_us, [("chat".into(), cost_us)]);
+        assert!(seen.windows.is_empty());
     }
 
     #[test]
