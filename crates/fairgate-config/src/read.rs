@@ -27,9 +27,9 @@ use std::time::Duration;
 use fairgate_money::ModelPrices;
 
 use self::pool::{PoolDraft, pools};
-use self::prices::prices;
+use self::prices::{has_price, prices};
 use self::upstream::{UpstreamDraft, upstreams};
-use crate::config::Config;
+use crate::config::{Config, CostUnit};
 use crate::defaults;
 use crate::environment::Environment;
 use crate::error::{ConfigError, ConfigErrors};
@@ -180,6 +180,9 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
     if let (Some(Some(prices)), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
         check_money_budgets(&root.field, prices, upstreams, pools);
     }
+    if let (Some(prices), Some(pools)) = (&prices, &pools) {
+        check_money_pools(&root.field, &prices.clone().unwrap_or_default(), pools);
+    }
     let declared = declared::declared(&root, root.has("prices"));
     Some(Config {
         listen: listen?,
@@ -237,18 +240,37 @@ fn check_money_budgets(
             if budget.money_per_day.is_none() && budget.money_per_month.is_none() {
                 continue;
             }
-            let has_price = |worker: &str| {
-                prices.all().any(|price| {
-                    price.model == model.name
-                        && price.upstream.as_deref().is_none_or(|name| name == worker)
-                })
-            };
-            if let Some(worker) = config.workers.iter().filter(is_hosted).find(|it| !has_price(it))
-            {
+            let lacks_price = |worker: &&String| !has_price(prices, &model.name, worker);
+            if let Some(worker) = config.workers.iter().filter(is_hosted).find(lacks_price) {
                 let path = format!("pools[{pool_place}].models[{place}].hosted_budget");
                 let message = format!(
                     "counts money, and the model {:?} has no price on {worker:?}: add one to prices (0 if it costs \
                      nothing), or state tokens",
+                    model.name
+                );
+                let place = root.node.locate(&path).unwrap_or(root.node.place);
+                root.wrong_at::<()>(place, &path, message);
+            }
+        }
+    }
+}
+
+/// Checks that each model of a pool that counts money has a price on all workers of the pool. A request without a price
+/// would cost nothing, so its tenant would be served before all others.
+fn check_money_pools(root: &ConfigField<'_>, prices: &ModelPrices, pools: &[PoolDraft]) {
+    for (pool_place, pool) in pools.iter().enumerate() {
+        let Some(config) =
+            pool.config.as_ref().filter(|config| config.cost.unit == CostUnit::Money)
+        else {
+            continue;
+        };
+        for (place, model) in config.models.iter().enumerate() {
+            let lacks_price = |worker: &&String| !has_price(prices, &model.name, worker);
+            if let Some(worker) = config.workers.iter().find(lacks_price) {
+                let path = format!("pools[{pool_place}].models[{place}]");
+                let message = format!(
+                    "has no price on {worker:?}, and the pool counts money (cost.unit): add a price of {:?} to prices, or \
+                     state unit: tokens",
                     model.name
                 );
                 let place = root.node.locate(&path).unwrap_or(root.node.place);

@@ -171,6 +171,8 @@ pub(crate) enum CostTerms {
     Tokens,
     /// The attempt costs microseconds of a full worker.
     WorkerTime(WorkerTimeTerms),
+    /// The attempt costs the micro-units of money that its provider takes.
+    Money,
 }
 
 /// Prices of a worker's time, and the batch of the full worker.

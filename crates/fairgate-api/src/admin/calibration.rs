@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 pub struct CalibrationBody {
     /// Name of the pool.
     pub pool: String,
-    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`.
     pub unit: String,
     /// Mean prices of the workers, weighted by their slots. Null if no worker of the pool has a time that the gateway
     /// can price: all are hosted, or the pool does not observe its workers and states no prices.

@@ -159,7 +159,7 @@ fn config(
     let observe =
         section.or("observe", true, |field| observe(field, workers.as_deref(), upstreams));
     if let (Some(cost), Some(workers), Some(observe)) = (&cost, &workers, observe) {
-        check_worker_time(section, cost, workers, upstreams.unwrap_or_default(), observe)?;
+        check_unit(section, cost, workers, upstreams.unwrap_or_default(), observe)?;
     }
     let PoolPolicy { policy, classes, class_deadlines } = shared?;
     Some(PoolConfig {
@@ -415,8 +415,20 @@ const FILE_TOKENS_MAX: u64 = 100_000_000;
 const TOKENIZERS: [(&str, Tokenizer); 3] =
     [("learned", Tokenizer::Learned), ("o200k", Tokenizer::O200k), ("cl100k", Tokenizer::Cl100k)];
 
-const UNITS: [(&str, CostUnit); 2] =
-    [("tokens", CostUnit::Tokens), ("worker_time", CostUnit::WorkerTime)];
+const UNITS: [(&str, CostUnit); 3] = [
+    ("tokens", CostUnit::Tokens),
+    ("worker_time", CostUnit::WorkerTime),
+    ("money", CostUnit::Money),
+];
+
+/// Returns the words for what a pool counts.
+fn unit_words(unit: CostUnit) -> &'static str {
+    match unit {
+        CostUnit::Tokens => "tokens",
+        CostUnit::WorkerTime => "worker time",
+        CostUnit::Money => "money",
+    }
+}
 
 /// Options of `cost` that have an effect in a pool that counts tokens only.
 const TOKEN_WEIGHTS: [&str; 3] = ["input", "cached_input", "output"];
@@ -425,17 +437,19 @@ fn cost(field: ConfigField<'_>, default: CostConfig) -> Option<CostConfig> {
     let section = field.section(COST)?;
     let unit = section.or("unit", default.unit, |field| field.one_of(&UNITS));
     let prices = section.optional("prices", |field| match unit {
-        Some(CostUnit::Tokens) => field.wrong(
-            "are prices of a worker's time, and this pool counts tokens: state unit: worker_time, or remove them",
-        ),
-        _ => worker_prices(field),
+        Some(CostUnit::WorkerTime) | None => worker_prices(field),
+        Some(unit) => field.wrong(format!(
+            "are prices of a worker's time, and this pool counts {}: state unit: worker_time, or remove them",
+            unit_words(unit)
+        )),
     });
-    if unit == Some(CostUnit::WorkerTime) {
+    if let Some(unit) = unit.filter(|unit| *unit != CostUnit::Tokens) {
         for weight in TOKEN_WEIGHTS {
             if let Some(field) = section.stated(weight) {
-                field.wrong::<()>(
-                    "is a weight of tokens, and this pool counts worker time: remove it, or state unit: tokens",
-                );
+                field.wrong::<()>(format!(
+                    "is a weight of tokens, and this pool counts {}: remove it, or state unit: tokens",
+                    unit_words(unit)
+                ));
             }
         }
     }
@@ -510,9 +524,9 @@ fn worker_prices(field: ConfigField<'_>) -> Option<WorkerPrices> {
     })
 }
 
-/// Records an error if the pool counts worker time and none of its workers has a time that the gateway can price.
-/// `observe` is false if other gateways may use the workers too.
-fn check_worker_time(
+/// Records an error if the pool counts worker time and none of its workers has a time that the gateway can price, or if it
+/// counts money and leases its slots. `observe` is false if other gateways may use the workers too.
+fn check_unit(
     pool: &ConfigSection<'_>,
     cost: &CostConfig,
     workers: &[String],
@@ -520,12 +534,20 @@ fn check_worker_time(
     observe: bool,
 ) -> Option<()> {
     let Some(field) = pool.stated("cost") else { return Some(()) };
-    if cost.unit == CostUnit::Tokens {
-        return Some(());
+    // Only a pool of leases has no workers in the file.
+    let is_leased = workers.is_empty();
+    match cost.unit {
+        CostUnit::Money if is_leased => {
+            return field.wrong_below(
+                "unit",
+                "needs workers with prices, and a pool of leases has no workers: state unit: tokens".to_owned(),
+            );
+        }
+        CostUnit::Tokens | CostUnit::Money => return Some(()),
+        CostUnit::WorkerTime => {}
     }
     let learns = cost.prices.is_none();
-    // Only a pool of leases has no workers in the file.
-    if workers.is_empty() {
+    if is_leased {
         return match learns {
             true => field.wrong_below(
                 "unit",
@@ -546,7 +568,7 @@ fn check_worker_time(
         return field.wrong_below(
             "unit",
             "needs a worker of your own: all workers of this pool are hosted, and a provider's workers have no time that \
-             could be shared. State unit: tokens"
+             could be shared. State unit: tokens, or unit: money"
                 .to_owned(),
         );
     }

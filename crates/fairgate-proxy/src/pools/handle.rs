@@ -290,6 +290,7 @@ impl PoolSetup {
         match self.unit() {
             CostUnit::Tokens => CostTerms::Tokens,
             CostUnit::WorkerTime => CostTerms::WorkerTime(self.mean_terms()),
+            CostUnit::Money => CostTerms::Money,
         }
     }
 
