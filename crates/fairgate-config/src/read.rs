@@ -1,5 +1,6 @@
 //! Reads the tree of a file into the checked [`Config`].
 
+mod cost;
 mod deadlines;
 mod declared;
 mod engine;
