@@ -70,8 +70,9 @@
 //! still run. From then on they are published every 5 s if a typical request of some source costs 1 % more or less, and
 //! at once when the slots change. Each price is at most 64 times that of the start ratios, scaled to the worker.
 //!
-//! What was charged at the start ratios stays charged. If these are far from the worker, a tenant that paid too much in
-//! the first seconds gets less until the others have been charged as much.
+//! What was granted before the first window is complete is settled at the prices that hold at its end: those at its grant
+//! were a guess ([`WorkerPriceSet::is_guess`]), and what is charged stays charged. Start ratios four times off at 64 slots
+//! would take one of two tenants' time for a minute otherwise.
 //!
 //! # Margins
 //! [`WorkerTimeMeter::cost_margin`] tells how far the cost of a request may be from the truth. Margins are for requests and

@@ -5,7 +5,8 @@
 //! `fairgate calibrate` can tell what a change of the unit would bring.
 //!
 //! An attempt is counted on the terms that were in force when it got its slot, so a change of prices or of the unit
-//! concerns later attempts only.
+//! concerns later attempts only. The exception are terms from before anything was learned: an attempt that got its slot on
+//! them is counted on those that hold at its end.
 
 mod recent_time;
 
@@ -180,12 +181,14 @@ pub(crate) enum CostTerms {
 pub(crate) struct WorkerTimeTerms {
     pub(crate) prices: WorkerPrices,
     pub(crate) batch: FullBatch,
+    /// True if nothing was learned yet: what is granted on these terms is settled on those that hold at its end.
+    pub(crate) is_guess: bool,
 }
 
 impl WorkerTimeTerms {
     /// Returns what a price set states.
     pub(crate) fn of(set: &WorkerPriceSet) -> Self {
-        Self { prices: set.prices, batch: set.batch }
+        Self { prices: set.prices, batch: set.batch, is_guess: set.is_guess }
     }
 
     /// Returns the mean of workers' terms, weighted by their slots; `None` if there are no workers.
@@ -198,7 +201,8 @@ impl WorkerTimeTerms {
         });
         let mean = batches.fold(0, u128::saturating_add) / slots;
         let batch = FullBatch::from_thousandths(u64::try_from(mean).unwrap_or(u64::MAX));
-        Some(Self { prices, batch })
+        let is_guess = workers.iter().any(|(terms, _)| terms.is_guess);
+        Some(Self { prices, batch, is_guess })
     }
 
     /// Returns the cost of a usage in microseconds; 0 if nothing was used.
@@ -475,16 +479,17 @@ mod tests {
         let terms = |thousandths| WorkerTimeTerms {
             prices: PRICES,
             batch: FullBatch::from_thousandths(thousandths),
+            is_guess: thousandths == 16_000,
         };
         let mean = WorkerTimeTerms::mean(&[(terms(16_000), 16), (terms(4_000), 8)]).unwrap();
-        assert_eq!((mean.prices, mean.batch.thousandths()), (PRICES, 12_000));
+        assert_eq!((mean.prices, mean.batch.thousandths(), mean.is_guess), (PRICES, 12_000, true));
         assert_eq!(WorkerTimeTerms::mean(&[]), None);
     }
 
     #[test]
     fn nothing_used_costs_nothing() {
         let batch = FullBatch::from_thousandths(16_000);
-        let terms = WorkerTimeTerms { prices: PRICES, batch };
+        let terms = WorkerTimeTerms { prices: PRICES, batch, is_guess: false };
         assert_eq!(terms.cost(TokenUsage::default(), 1), 0);
         let usage = TokenUsage { input: 4096, cached: 0, output: 64 };
         assert_eq!(terms.cost(usage, 1), 74_579);

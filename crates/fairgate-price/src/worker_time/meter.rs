@@ -53,6 +53,9 @@ pub struct WorkerPriceSet {
     pub prices: WorkerPrices,
     /// The batch of the full worker for which the prices hold.
     pub batch: FullBatch,
+    /// True if no window was complete when the set was published, so that its prices follow from the start ratios. What was
+    /// granted at such prices is settled at those that hold at its end.
+    pub is_guess: bool,
 }
 
 /// Summary of a meter, for people.
@@ -136,7 +139,7 @@ impl WorkerTimeMeter {
         let mut meter = Self::new(slots);
         meter.is_stated = true;
         let batch = FullBatch::from_thousandths(u64::from(slots).saturating_mul(1000));
-        meter.price_set = WorkerPriceSet { number: 0, prices, batch };
+        meter.price_set = WorkerPriceSet { number: 0, prices, batch, is_guess: false };
         meter
     }
 
@@ -160,7 +163,12 @@ impl WorkerTimeMeter {
             model,
             full,
             recent: RecentWindows::new(),
-            price_set: WorkerPriceSet { number: 0, prices, batch: full.full_batch(slots) },
+            price_set: WorkerPriceSet {
+                number: 0,
+                prices,
+                batch: full.full_batch(slots),
+                is_guess: true,
+            },
             is_stated: false,
             interval_us: PRICE_INTERVAL_US,
             priced_us: 0,
@@ -501,7 +509,7 @@ impl WorkerTimeMeter {
             let (old, new) = (old.cost(work), new.cost(work));
             new.abs_diff(old).saturating_mul(PRICE_CHANGE_MIN) > old
         });
-        if has_changed {
+        if has_changed || self.price_set.is_guess {
             self.publish_learned();
         }
     }
@@ -516,6 +524,7 @@ impl WorkerTimeMeter {
             number: self.price_set.number + 1,
             prices: full.prices(&model.fit(), self.slots),
             batch: full.full_batch(self.slots),
+            is_guess: !self.model.is_learned(),
         };
     }
 }
@@ -555,7 +564,10 @@ mod tests {
         let prices = WorkerPrices { output: 7_000_000, ..WorkerPrices::default() };
         let mut meter = WorkerTimeMeter::stated(16, prices);
         let batch = |slots: u64| FullBatch::from_thousandths(1000 * slots);
-        assert_eq!(*meter.price_set(), WorkerPriceSet { number: 0, prices, batch: batch(16) });
+        assert_eq!(
+            *meter.price_set(),
+            WorkerPriceSet { number: 0, prices, batch: batch(16), is_guess: false }
+        );
         let ids = [granted(&mut meter, 0), granted(&mut meter, 0)];
         for step in 1..1000 {
             ids.iter().for_each(|id| meter.chunk(10_000 * step, *id));
@@ -563,7 +575,10 @@ mod tests {
         ids.iter().for_each(|id| meter.ended(11_000_000, *id, Some(WORK)));
         assert_eq!(meter.price_set().prices, prices);
         meter.set_slots(12_000_000, 8);
-        assert_eq!(*meter.price_set(), WorkerPriceSet { number: 1, prices, batch: batch(8) });
+        assert_eq!(
+            *meter.price_set(),
+            WorkerPriceSet { number: 1, prices, batch: batch(8), is_guess: false }
+        );
         assert_eq!(meter.status().learning, LearningState::Stated);
     }
 

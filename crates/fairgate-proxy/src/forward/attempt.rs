@@ -245,6 +245,7 @@ impl WorkerAttempt {
         end: &RequestEnd,
     ) -> AttemptResult {
         let RequestArrival { app, caller, .. } = arrival;
+        self.cost_terms = accepted.pool.setup().settlement_terms(&self.worker, self.cost_terms);
         let bill = AttemptBill::of(arrival, accepted, &self, end);
         previous_response::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);

@@ -304,6 +304,16 @@ impl PoolSetup {
         }
     }
 
+    /// Returns the terms on which an attempt is settled that got its slot on `granted`: the same, or those of now if these
+    /// were a guess.
+    pub(crate) fn settlement_terms(&self, worker: &PoolWorker, granted: CostTerms) -> CostTerms {
+        let is_guess = matches!(granted, CostTerms::WorkerTime(terms) if terms.is_guess);
+        match is_guess && self.unit() == CostUnit::WorkerTime {
+            true => self.attempt_terms(worker),
+            false => granted,
+        }
+    }
+
     /// Returns the mean terms of the own workers, weighted by their slots.
     fn mean_terms(&self) -> WorkerTimeTerms {
         let own = self.workers.iter().filter_map(|worker| {
