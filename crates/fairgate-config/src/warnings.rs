@@ -1,4 +1,5 @@
-//! Warnings about policies that are valid but probably a mistake, because some requests may wait forever.
+//! Warnings about settings that are valid but probably a mistake: policies with which some requests may wait forever,
+//! and weights of tokens that are far from what workers spend.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use fairgate_core::policy::{
 };
 
 use crate::classes::{ClassArbiter, ClassInside, PolicyClass, PolicyClasses};
-use crate::config::{Config, PoolConfig, UpstreamConfig};
+use crate::config::{Config, CostConfig, CostUnit, PoolConfig, UpstreamConfig};
 
 /// Warning about a setting of a policy that may let requests wait forever, with a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,28 @@ impl Config {
             Some(classes) => of_classes(classes, &surroundings),
             None => of_policy(&pool.policy, &surroundings),
         }
+    }
+}
+
+impl Config {
+    /// Returns a sentence if all tokens of a pool weigh the same although it has own workers, which spend far more time
+    /// on an output token than on an input token.
+    pub fn equal_weights_warning(&self, pool: &PoolConfig) -> Option<String> {
+        let CostConfig { unit, input_milli, cached_milli, output_milli, .. } = pool.cost;
+        let is_own = |upstream: &UpstreamConfig| {
+            pool.workers.contains(&upstream.name) && upstream.tier == 0 && !upstream.quota.is_hosted()
+        };
+        let are_equal = input_milli == output_milli && cached_milli == output_milli;
+        let is_wrong = unit == CostUnit::Tokens && are_equal && self.upstreams.iter().any(is_own);
+        is_wrong.then(|| {
+            format!(
+                "cost: input, cached and output tokens weigh the same, but an output token takes a GPU many times as long as an \
+                 input token: tenants with long answers get more of the workers' time than those with long prompts. \
+                 `fairgate calibrate {}` shows what each tenant uses; `cost: {{unit: worker_time}}` shares the time itself. See \
+                 docs/currency.md#equal-weights",
+                pool.name
+            )
+        })
     }
 }
 

@@ -27,7 +27,8 @@ use crate::serve_command::print_pools;
 ///
 /// A configuration is checked as `fairgate serve --check` does, and each pool's policy is drawn as a tree. A policy
 /// file (docs/dynamo.md) is checked by itself; settings that depend on the pool are checked with the configuration.
-/// Warnings are about valid settings that let a request wait without end; the exit status is 0 with them.
+/// Warnings are about valid settings that let a request wait without end, and about weights that are far from what
+/// workers spend; the exit status is 0 with them.
 ///
 /// With --input or --class, print instead the class that such a request gets, and the reason.
 #[derive(Debug, Args)]
@@ -109,6 +110,9 @@ fn check_config(config: &Config, question: &ClassLookupArgs, out: &mut StdoutWri
                     .write(out)?;
                 print_warnings(&config.warnings(pool), out)?;
             }
+        }
+        if let Some(warning) = config.equal_weights_warning(pool) {
+            writeln!(out, "\nwarning: {warning}.")?;
         }
     }
     Ok(())

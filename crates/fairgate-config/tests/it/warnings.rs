@@ -54,6 +54,28 @@ fn what_is_used_without_a_file_and_the_examples_are_not_warned_of() {
 }
 
 #[test]
+fn equal_weights_of_tokens_are_warned_of_on_own_workers() {
+    let told = |more: &str, cost: &str| {
+        let text = format!(
+            "upstreams: [{{name: a, url: 'http://10.0.0.1', slots: 4{more}}}]\n\
+             pools: [{{name: p, models: [m], workers: [a]{cost}}}]\n"
+        );
+        let config = Folder::new().parse(&text).unwrap_or_else(|errors| panic!("{errors}"));
+        config.equal_weights_warning(&config.pools[0])
+    };
+    let warning = told("", "").expect("the default weights are equal");
+    assert!(warning.contains("`fairgate calibrate p`"), "{warning}");
+    assert!(warning.ends_with("docs/currency.md#equal-weights"), "{warning}");
+    assert!(told("", ", cost: {input: 2, cached_input: 2, output: 2}").is_some());
+    for cost in [", cost: {output: 4}", ", cost: {cached_input: 0.1}", ", cost: {unit: worker_time}"] {
+        assert_eq!(told("", cost), None, "{cost}");
+    }
+    for hosted in [", tier: 1", ", requests_per_minute: 60"] {
+        assert_eq!(told(hosted, ""), None, "{hosted}");
+    }
+}
+
+#[test]
 fn the_first_band_needs_a_cap_that_leaves_something() {
     let bands = |cap: &str| {
         warnings(&format!(

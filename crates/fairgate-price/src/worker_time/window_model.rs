@@ -118,13 +118,15 @@ impl WindowModel {
         self.deviation
     }
 
-    /// Takes a window and fits again.
-    pub(super) fn take(&mut self, window: MeasuredWindow) {
+    /// Takes a window and fits again. Returns the relative error of its predicted length; `None` before the first fit.
+    pub(super) fn take(&mut self, window: MeasuredWindow) -> Option<f64> {
         let mut trust = 1.0;
         let mut direction = 0;
+        let mut judged = None;
         if let Some(fit) = &self.fit {
             let predicted = window.work.product(fit.solution).max(1e-6);
             let error = window.length_ms / predicted - 1.0;
+            judged = Some(error);
             let outlier = OUTLIER_ERROR_MIN.max(OUTLIER_DEVIATIONS * self.deviation);
             if error.abs() > outlier {
                 trust = outlier / error.abs();
@@ -146,6 +148,7 @@ impl WindowModel {
             }
         }
         self.fit_again();
+        judged
     }
 
     fn add(&mut self, window: MeasuredWindow, trust: f64) {
