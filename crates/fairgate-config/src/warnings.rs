@@ -48,7 +48,9 @@ impl Config {
     pub fn equal_weights_warning(&self, pool: &PoolConfig) -> Option<String> {
         let CostConfig { unit, input_milli, cached_milli, output_milli, .. } = pool.cost;
         let is_own = |upstream: &UpstreamConfig| {
-            pool.workers.contains(&upstream.name) && upstream.tier == 0 && !upstream.quota.is_hosted()
+            pool.workers.contains(&upstream.name)
+                && upstream.tier == 0
+                && !upstream.quota.is_hosted()
         };
         let are_equal = input_milli == output_milli && cached_milli == output_milli;
         let is_wrong = unit == CostUnit::Tokens && are_equal && self.upstreams.iter().any(is_own);

@@ -67,7 +67,9 @@ fn equal_weights_of_tokens_are_warned_of_on_own_workers() {
     assert!(warning.contains("`fairgate calibrate p`"), "{warning}");
     assert!(warning.ends_with("docs/currency.md#equal-weights"), "{warning}");
     assert!(told("", ", cost: {input: 2, cached_input: 2, output: 2}").is_some());
-    for cost in [", cost: {output: 4}", ", cost: {cached_input: 0.1}", ", cost: {unit: worker_time}"] {
+    for cost in
+        [", cost: {output: 4}", ", cost: {cached_input: 0.1}", ", cost: {unit: worker_time}"]
+    {
         assert_eq!(told("", cost), None, "{cost}");
     }
     for hosted in [", tier: 1", ", requests_per_minute: 60"] {

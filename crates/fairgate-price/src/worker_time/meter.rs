@@ -120,6 +120,9 @@ pub struct WorkerTimeMeter {
     ended_since: u64,
     /// Requests among these that streamed.
     streamed_since: u64,
+    /// The greatest prices that the present set might have.
+    #[cfg(test)]
+    pub(super) greatest_prices: WorkerPrices,
 }
 
 impl WorkerTimeMeter {
@@ -139,7 +142,10 @@ impl WorkerTimeMeter {
 
     pub(super) fn with_start_ratios(slots: u32, ratio_factors: [f64; 7]) -> Self {
         let (model, full) = (WindowModel::new(ratio_factors), FullWindows::default());
-        let prices = full.prices(&model.fit(), slots);
+        let fit = model.fit();
+        let prices = full.prices(&fit, slots);
+        #[cfg(test)]
+        let start = fit.start;
         Self {
             slots,
             now_us: 0,
@@ -164,6 +170,8 @@ impl WorkerTimeMeter {
             learned_us: 0,
             ended_since: 0,
             streamed_since: 0,
+            #[cfg(test)]
+            greatest_prices: full.greatest_prices(&start, slots),
         }
     }
 
@@ -487,6 +495,10 @@ impl WorkerTimeMeter {
     }
 
     fn publish(&mut self, model: &WindowModel, full: &FullWindows) {
+        #[cfg(test)]
+        {
+            self.greatest_prices = full.greatest_prices(&model.fit().start, self.slots);
+        }
         self.price_set = WorkerPriceSet {
             number: self.price_set.number + 1,
             prices: full.prices(&model.fit(), self.slots),
