@@ -227,15 +227,18 @@ pub fn got_and_due(got: i128, due: Option<DueService>) -> String {
     format!("got {tokens} and was due {}: {off}, {side} its bound of {bound}", due.tokens)
 }
 
-/// Replaces the word for tokens after each number, because the pool counts microseconds of a full worker. Tokens of input
-/// and of caches, which are tokens in every pool, have another word before them and stay.
-pub fn in_worker_time(text: &str) -> String {
+/// Words for the unit of a pool that counts worker time.
+pub const WORKER_TIME: &str = "µs of worker time";
+
+/// Replaces the word for tokens after each number by that of the unit in which the pool counts. Tokens of input and of
+/// caches, which are tokens in every pool, have another word before them and stay.
+pub fn in_unit(text: &str, unit: &str) -> String {
     let mut parts = text.split(" token");
     let mut told = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let is_count = told.ends_with(|last: char| last.is_ascii_digit());
         match part.strip_prefix('s').or(Some(part)).filter(|_| is_count) {
-            Some(rest) => told.extend([" µs of worker time", rest]),
+            Some(rest) => told.extend([" ", unit, rest]),
             None => told.extend([" token", part]),
         }
     }
@@ -365,10 +368,10 @@ mod tests {
     }
 
     #[test]
-    fn only_counts_of_tokens_become_worker_time() {
+    fn only_counts_of_tokens_become_another_unit() {
         let told = "tenant tokens got 2400 tokens and was due 1 token; 3 input tokens wait; flow a tokens waits";
         assert_eq!(
-            in_worker_time(told),
+            in_unit(told, WORKER_TIME),
             "tenant tokens got 2400 µs of worker time and was due 1 µs of worker time; 3 input tokens wait; flow a tokens \
              waits"
         );

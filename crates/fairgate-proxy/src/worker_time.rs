@@ -54,8 +54,8 @@ struct WorkerMeterState {
     meter: WorkerTimeMeter,
     /// Tenant and model of each source.
     names: BTreeMap<WorkSource, (Box<str>, Box<str>)>,
-    /// Completed work by pool and tenant.
-    tenants: BTreeMap<(Box<str>, Box<str>), TenantWork>,
+    /// Completed work by pool, and there by tenant.
+    tenants: BTreeMap<Box<str>, BTreeMap<Box<str>, TenantWork>>,
     /// Price sets by which attempts were counted.
     used_sets: UsedPriceSets,
     /// Completed requests whose answers reported cached tokens, even if there were none.
@@ -333,9 +333,17 @@ impl WorkerMeter {
         let time_us = state.meter.price_set().prices.cost(work);
         state.completed = state.completed.saturating_add(1);
         state.reported_cached = state.reported_cached.saturating_add(u64::from(reports_cached));
-        let name = (pool.into(), tenant.into());
-        if state.tenants.contains_key(&name) || state.tenants.len() < NAMES_MAX {
-            let sum = state.tenants.entry(name).or_default();
+        if !state.tenants.contains_key(pool) {
+            state.tenants.insert(pool.into(), BTreeMap::new());
+        }
+        let Some(tenants) = state.tenants.get_mut(pool) else { return };
+        if !tenants.contains_key(tenant) {
+            if tenants.len() >= NAMES_MAX {
+                return;
+            }
+            tenants.insert(tenant.into(), TenantWork::default());
+        }
+        if let Some(sum) = tenants.get_mut(tenant) {
             sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
             sum.time_us = sum.time_us.saturating_add(time_us);
         }
@@ -369,8 +377,8 @@ impl WorkerMeterState {
     }
 
     fn tenants_of(&self, pool: &str) -> Vec<(Box<str>, TenantWork)> {
-        let of_pool = self.tenants.iter().filter(|((known, _), _)| **known == *pool);
-        of_pool.map(|((_, tenant), work)| (tenant.clone(), *work)).collect()
+        let of_pool = self.tenants.get(pool).into_iter().flatten();
+        of_pool.map(|(tenant, work)| (tenant.clone(), *work)).collect()
     }
 
     /// Returns the notes that did not hold at the last look, which was at least [`NOTES_INTERVAL_US`] ago.

@@ -33,7 +33,7 @@ impl ShownUnit {
             Self::Tokens => text.into(),
             Self::WorkerTime => {
                 let served = text.replace(": tokens served ", ": µs of worker time served ");
-                explain_text::in_worker_time(&served).into()
+                explain_text::in_unit(&served, explain_text::WORKER_TIME).into()
             }
         }
     }

@@ -465,8 +465,8 @@ impl WorkerTimeMeter {
         if let Some(slots) = window.full_slots() {
             self.full.add(slots, &measured);
         }
-        if let Some(error) = self.model.take(measured) {
-            self.deviations.add(window.present, error);
+        if let Some(predicted_ms) = self.model.take(measured) {
+            self.deviations.add(window.present, measured.length_ms / predicted_ms - 1.0);
         }
         self.learned_us = self.now_us;
         self.ended_since = 0;

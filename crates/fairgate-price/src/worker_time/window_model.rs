@@ -118,15 +118,15 @@ impl WindowModel {
         self.deviation
     }
 
-    /// Takes a window and fits again. Returns the relative error of its predicted length; `None` before the first fit.
+    /// Takes a window and fits again. Returns the length that was predicted for it; `None` for the first one.
     pub(super) fn take(&mut self, window: MeasuredWindow) -> Option<f64> {
         let mut trust = 1.0;
         let mut direction = 0;
-        let mut judged = None;
+        let mut prediction = None;
         if let Some(fit) = &self.fit {
             let predicted = window.work.product(fit.solution).max(1e-6);
+            prediction = Some(predicted);
             let error = window.length_ms / predicted - 1.0;
-            judged = Some(error);
             let outlier = OUTLIER_ERROR_MIN.max(OUTLIER_DEVIATIONS * self.deviation);
             if error.abs() > outlier {
                 trust = outlier / error.abs();
@@ -148,7 +148,7 @@ impl WindowModel {
             }
         }
         self.fit_again();
-        judged
+        prediction
     }
 
     fn add(&mut self, window: MeasuredWindow, trust: f64) {

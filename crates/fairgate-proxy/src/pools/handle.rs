@@ -307,7 +307,7 @@ impl PoolSetup {
                 let cost = CostTerms::WorkerTime(terms);
                 AttemptTerms { cost, worker: Some(terms), price_set: Some(id) }
             }
-            CostUnit::Tokens => AttemptTerms {
+            _ => AttemptTerms {
                 worker: Some(WorkerTimeTerms::of(&meter.price_set())),
                 ..AttemptTerms::of(self.expected_terms())
             },
