@@ -43,9 +43,9 @@ impl Config {
 }
 
 impl Config {
-    /// Returns a sentence if all tokens of a pool weigh the same although it has own workers, which spend far more time
-    /// on an output token than on an input token.
-    pub fn equal_weights_warning(&self, pool: &PoolConfig) -> Option<String> {
+    /// Returns true if all tokens of a pool weigh the same although it has own workers, which spend far more time on an
+    /// output token than on an input token.
+    pub fn has_equal_weights(&self, pool: &PoolConfig) -> bool {
         let CostConfig { unit, input_milli, cached_milli, output_milli, .. } = pool.cost;
         let is_own = |upstream: &UpstreamConfig| {
             pool.workers.contains(&upstream.name)
@@ -53,18 +53,14 @@ impl Config {
                 && !upstream.quota.is_hosted()
         };
         let are_equal = input_milli == output_milli && cached_milli == output_milli;
-        let is_wrong = unit == CostUnit::Tokens && are_equal && self.upstreams.iter().any(is_own);
-        is_wrong.then(|| {
-            format!(
-                "cost: input, cached and output tokens weigh the same, but an output token takes a GPU many times as long as an \
-                 input token: tenants with long answers get more of the workers' time than those with long prompts. \
-                 `fairgate calibrate {}` shows what each tenant uses; `cost: {{unit: worker_time}}` shares the time itself. See \
-                 docs/currency.md#equal-weights",
-                pool.name
-            )
-        })
+        unit == CostUnit::Tokens && are_equal && self.upstreams.iter().any(is_own)
     }
 }
+
+/// Warning about pools with [equal weights](Config::has_equal_weights).
+pub const EQUAL_WEIGHTS_WARNING: &str = "input, cached and output tokens weigh the same, but an output token takes a GPU many \
+    times as long as an input token, so tenants with long answers get more of its time. `fairgate calibrate POOL` shows what \
+    each tenant uses, and `cost: {unit: worker_time}` shares the time. See docs/currency.md#equal-weights";
 
 impl PolicyClasses {
     /// Returns the warnings about a policy file, independent of any pool.

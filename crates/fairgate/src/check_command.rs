@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use fairgate_config::{
-    ClassArbiter, Config, PolicyClasses, PolicyFile, PolicyWarning, PoolConfig, ProcessEnvironment,
+    ClassArbiter, Config, EQUAL_WEIGHTS_WARNING, PolicyClasses, PolicyFile, PolicyWarning,
+    PoolConfig, ProcessEnvironment,
 };
 
 use self::against::AgainstArgs;
@@ -111,9 +112,11 @@ fn check_config(config: &Config, question: &ClassLookupArgs, out: &mut StdoutWri
                 print_warnings(&config.warnings(pool), out)?;
             }
         }
-        if let Some(warning) = config.equal_weights_warning(pool) {
-            writeln!(out, "\nwarning: {warning}.")?;
-        }
+    }
+    let equal = config.pools.iter().filter(|pool| config.has_equal_weights(pool));
+    let equal: Vec<&str> = equal.map(|pool| &*pool.name).collect();
+    if !equal.is_empty() {
+        writeln!(out, "\nwarning: cost of {}: {EQUAL_WEIGHTS_WARNING}.", equal.join(", "))?;
     }
     Ok(())
 }

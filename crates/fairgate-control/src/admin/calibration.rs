@@ -8,6 +8,7 @@ use axum::extract::State;
 use fairgate_api::admin::{
     CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
 };
+use fairgate_config::EQUAL_WEIGHTS_WARNING;
 use fairgate_proxy::pools::{PoolHandle, TenantWork, WorkerCalibration};
 
 use super::api_error::ApiError;
@@ -61,7 +62,8 @@ fn pool_notes(app: &ControlPlane, pool: &PoolHandle) -> Vec<String> {
              load and are wrong; state cost.prices, see docs/currency.md#several-gateways"
         )
     });
-    let of_weights = app.data.config.load().equal_weights_warning(&pool.config());
+    let has_equal_weights = app.data.config.load().has_equal_weights(&pool.config());
+    let of_weights = has_equal_weights.then(|| EQUAL_WEIGHTS_WARNING.to_owned());
     of_others.into_iter().chain(of_weights).collect()
 }
 
