@@ -104,6 +104,7 @@ mod least_squares;
 mod meter;
 mod recent_windows;
 mod running_requests;
+mod source_deviations;
 mod token_weights;
 mod window_log;
 mod window_model;

@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::defaults;
 use crate::field::{ConfigField, ConfigSection};
-use crate::read::cost::{FILE_TOKENS_MAX, check_unit, cost};
+use crate::read::cost::{FILE_TOKENS_MAX, check_unit, check_whole_load_is_seen, cost};
 use crate::read::hosted::hosted_budget;
 use crate::read::leases::{check as check_leases, leases};
 use crate::read::pool_policy::{PoolPolicy, pool_policy};
@@ -77,7 +77,13 @@ pub(super) fn pools(
     has_prices: bool,
 ) -> Option<Vec<PoolDraft>> {
     let mut taken = PoolNamesTaken { has_prices, ..PoolNamesTaken::default() };
-    Some(field.list()?.into_iter().map(|field| pool(field, upstreams, &mut taken)).collect())
+    let fields = field.list()?;
+    let drafts: Vec<PoolDraft> =
+        fields.iter().map(|field| pool(field.clone(), upstreams, &mut taken)).collect();
+    for (field, draft) in fields.iter().zip(&drafts) {
+        check_whole_load_is_seen(field, draft, &drafts, upstreams.unwrap_or_default());
+    }
+    Some(drafts)
 }
 
 fn pool(

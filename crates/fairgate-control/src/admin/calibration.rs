@@ -9,8 +9,8 @@ use fairgate_api::admin::{
     CalibrationBody, NearestTokenWeightsBody, PredictedWindowBody, TenantWorkBody,
     TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
 };
-use fairgate_config::CostUnit;
-use fairgate_proxy::pools::{TenantWork, WorkerCalibration, nearest_token_weights};
+use fairgate_config::{CostUnit, EQUAL_WEIGHTS_WARNING};
+use fairgate_proxy::pools::{PoolHandle, TenantWork, WorkerCalibration, nearest_token_weights};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
@@ -40,6 +40,7 @@ pub(super) async fn of_pool(
     let has_prices = !workers.is_empty();
     let counts_tokens = pool.setup().unit() == CostUnit::Tokens;
     let window = app.histories.window(&pool.name);
+    let of_all = pool_notes(&app, &pool);
     Ok(Json(CalibrationBody {
         switch: if counts_tokens { unit_switch(&window, &workers) } else { None },
         token_weights: token_weights(&workers),
@@ -47,7 +48,7 @@ pub(super) async fn of_pool(
         unit: pool.setup().unit().name().to_owned(),
         prices: has_prices.then(|| prices_body(pool.setup().mean_prices())),
         tenants: tenants(&workers),
-        workers: workers.into_iter().map(worker_body).collect(),
+        workers: workers.into_iter().map(|worker| worker_body(worker, &of_all)).collect(),
     }))
 }
 
@@ -58,7 +59,22 @@ fn prices_body(
     WorkerPricesBody { request, input, input_input, cached, output, context_output }
 }
 
-fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
+/// Returns the sentences that concern all workers of a pool whose prices are learned.
+fn pool_notes(app: &ControlPlane, pool: &PoolHandle) -> Vec<String> {
+    let others = app.data.other_gateways();
+    let of_others = (others > 0).then(|| {
+        format!(
+            "{others} other gateways are on this database: if they use this worker, its prices are learned from a part of the \
+             load and are wrong; state cost.prices, see docs/currency.md#several-gateways"
+        )
+    });
+    let has_equal_weights = app.data.config.load().has_equal_weights(&pool.config());
+    let of_weights = has_equal_weights.then(|| EQUAL_WEIGHTS_WARNING.to_owned());
+    of_others.into_iter().chain(of_weights).collect()
+}
+
+/// Returns a worker as the API shows it. `of_all` are the sentences that concern all workers.
+fn worker_body(worker: WorkerCalibration, of_all: &[String]) -> WorkerCalibrationBody {
     let requests = worker.requests.iter().map(|request| TypicalRequestBody {
         tenant: request.tenant.to_string(),
         model: request.model.to_string(),
@@ -72,6 +88,8 @@ fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
         measured_us: window.measured_us.into(),
         predicted_us: window.predicted_us.into(),
     });
+    let learns = worker.learning != "stated";
+    let of_all = of_all.iter().filter(|_| learns).cloned();
     WorkerCalibrationBody {
         requests: requests.collect(),
         recent_windows: windows.collect(),
@@ -84,7 +102,7 @@ fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
         windows: worker.status.windows,
         deviation: worker.status.deviation_ppm as f64 / 1e6,
         changes: worker.status.changes,
-        notes: worker.notes,
+        notes: worker.notes.into_iter().chain(of_all).collect(),
         worker: worker.worker,
     }
 }

@@ -3,7 +3,6 @@
 use crate::live::without_names;
 use std::sync::Arc;
 
-use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::explain::{
     FlowReadiness, FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest,
@@ -183,26 +182,6 @@ pub(super) fn capitalised(text: &str) -> String {
     first.into_iter().chain(letters).collect()
 }
 
-/// Replaces the word for tokens after each number of a sentence, because the pool counts in another unit. The sentences are
-/// about the scheduler only, so none of their numbers is of tokens.
-pub(super) fn count_in_unit(sentence: &mut String, unit: CostUnit) {
-    let word = match unit {
-        CostUnit::Tokens => return,
-        CostUnit::WorkerTime => " µs of worker time",
-        CostUnit::Money => " micro-units of money",
-    };
-    let mut parts = sentence.split(" token");
-    let mut told = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_count = told.ends_with(|last: char| last.is_ascii_digit());
-        match part.strip_prefix('s').or(Some(part)).filter(|_| is_count) {
-            Some(rest) => told.extend([word, rest]),
-            None => told.extend([" token", part]),
-        }
-    }
-    *sentence = told;
-}
-
 /// Prints a wait for people: milliseconds below a second, tenths below ten seconds, else whole seconds or minutes.
 pub(super) fn duration(milliseconds: u64) -> String {
     match milliseconds {
@@ -227,26 +206,4 @@ fn service_sentences(level: &WaitingLevel, service: &ServiceView) -> impl Iterat
         explain_text::cap_use(&flow, used)
     });
     got.into_iter().chain(cap_use)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_counts_of_tokens_become_other_units() {
-        let mut told =
-            "tenant tokens got 2400 tokens and was due 1 token; flow a tokens waits".to_owned();
-        let mut in_money = told.clone();
-        count_in_unit(&mut told, CostUnit::WorkerTime);
-        assert_eq!(
-            told,
-            "tenant tokens got 2400 µs of worker time and was due 1 µs of worker time; flow a tokens waits"
-        );
-        count_in_unit(&mut in_money, CostUnit::Money);
-        assert!(
-            in_money.starts_with("tenant tokens got 2400 micro-units of money and"),
-            "{in_money}"
-        );
-    }
 }

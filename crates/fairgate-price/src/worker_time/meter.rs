@@ -5,6 +5,7 @@ use super::float_math::{count, square_root, whole};
 use super::full_windows::FullWindows;
 use super::recent_windows::{PredictedWindow, RecentWindows};
 use super::running_requests::{MeteredRequest, RunningRequest, RunningRequests};
+use super::source_deviations::{SourceBits, SourceDeviations};
 use super::window_log::{
     DecodingSpan, EngineSteps, PromptWork, WindowLog, WorkWindow, milliseconds,
 };
@@ -73,6 +74,9 @@ pub struct MeterStatus {
     pub fill_ppm: u64,
     /// Seconds of full windows that the fill is known from; 30 at most.
     pub full_seconds: u64,
+    /// The source in whose presence windows are furthest from predicted; `None` if they are not clearly further than all
+    /// windows.
+    pub worst_source: Option<WorkSource>,
 }
 
 /// State of a meter's learning.
@@ -112,6 +116,7 @@ pub struct WorkerTimeMeter {
     untracked: u32,
     running: RunningRequests,
     sources: WorkSources,
+    deviations: SourceDeviations,
     windows: WindowLog,
     model: WindowModel,
     full: FullWindows,
@@ -126,6 +131,9 @@ pub struct WorkerTimeMeter {
     ended_since: u64,
     /// Requests among these that streamed.
     streamed_since: u64,
+    /// The greatest prices that the present set might have.
+    #[cfg(test)]
+    pub(super) greatest_prices: WorkerPrices,
 }
 
 impl WorkerTimeMeter {
@@ -145,7 +153,10 @@ impl WorkerTimeMeter {
 
     pub(super) fn with_start_ratios(slots: u32, ratio_factors: [f64; 7]) -> Self {
         let (model, full) = (WindowModel::new(ratio_factors), FullWindows::default());
-        let prices = full.prices(&model.fit(), slots);
+        let fit = model.fit();
+        let prices = full.prices(&fit, slots);
+        #[cfg(test)]
+        let start = fit.start;
         Self {
             slots,
             now_us: 0,
@@ -159,6 +170,7 @@ impl WorkerTimeMeter {
             untracked: 0,
             running: RunningRequests::default(),
             sources: WorkSources::default(),
+            deviations: SourceDeviations::default(),
             windows: WindowLog::new(),
             model,
             full,
@@ -175,6 +187,8 @@ impl WorkerTimeMeter {
             learned_us: 0,
             ended_since: 0,
             streamed_since: 0,
+            #[cfg(test)]
+            greatest_prices: full.greatest_prices(&start, slots),
         }
     }
 
@@ -219,6 +233,7 @@ impl WorkerTimeMeter {
         let GrantedRequest { source, expected, streams } = granted;
         let added = self.running.insert(RunningRequest {
             source,
+            bit: self.deviations.bit(source),
             expected,
             choices: count(expected.choices.max(1)),
             tokens_per_chunk: self.sources.chunk_tokens(source),
@@ -325,6 +340,7 @@ impl WorkerTimeMeter {
             deviation_ppm: millionths(self.model.deviation()),
             fill_ppm: millionths(self.full.fill()),
             full_seconds: whole(self.full.seconds()),
+            worst_source: self.deviations.worst(),
         }
     }
 
@@ -349,7 +365,7 @@ impl WorkerTimeMeter {
         if self.is_stated {
             return None;
         }
-        let (prompt, later) = (prompt_work(work), later_output(work));
+        let (prompt, later) = (prompt_work(work, SourceBits::default()), later_output(work));
         let choices = count(work.choices.max(1));
         let context = later * (count(work.input) + later / choices / 2.0);
         let fit = self.model.fit();
@@ -371,6 +387,7 @@ impl WorkerTimeMeter {
         size_of::<Self>()
             + self.running.memory_bytes()
             + self.windows.memory_bytes()
+            + self.deviations.memory_bytes()
             + WorkSources::memory_bytes_max()
     }
 
@@ -424,7 +441,7 @@ impl WorkerTimeMeter {
             _ => (decoded_before, self.windows.number_at(decoded_before)),
         };
         if let Some(window) = prompt_window {
-            self.windows.add_prompt(window, prompt_work(work));
+            self.windows.add_prompt(window, prompt_work(work, request.bit));
         }
         // A request whose steps were not seen counts for the last one.
         let from = first.min(self.steps - 1.0);
@@ -434,6 +451,7 @@ impl WorkerTimeMeter {
             to: self.steps,
             output_per_step: later / span,
             context_per_step: later * (input + later / request.choices / 2.0) / span,
+            source: request.bit,
         });
     }
 
@@ -446,7 +464,8 @@ impl WorkerTimeMeter {
                 Some((_, first_window)) if first_window > number => continue,
                 Some((first, first_window)) => {
                     if first_window == number {
-                        is_first_look.then(|| window.add_prompt(prompt_work(request.expected)))?;
+                        let prompt = prompt_work(request.expected, request.bit);
+                        is_first_look.then(|| window.add_prompt(prompt))?;
                     }
                     first
                 }
@@ -462,6 +481,7 @@ impl WorkerTimeMeter {
                 to: window.to,
                 output_per_step: request.choices,
                 context_per_step: request.choices * (count(request.expected.input) + middle),
+                source: request.bit,
             });
         }
         Some(window)
@@ -492,6 +512,7 @@ impl WorkerTimeMeter {
         }
         if let Some(predicted_ms) = self.model.take(measured) {
             self.recent.add(measured.length_ms, predicted_ms);
+            self.deviations.add(window.present, measured.length_ms / predicted_ms - 1.0);
         }
         self.learned_us = self.now_us;
         self.ended_since = 0;
@@ -520,6 +541,10 @@ impl WorkerTimeMeter {
     }
 
     fn publish(&mut self, model: &WindowModel, full: &FullWindows) {
+        #[cfg(test)]
+        {
+            self.greatest_prices = full.greatest_prices(&model.fit().start, self.slots);
+        }
         self.price_set = WorkerPriceSet {
             number: self.price_set.number + 1,
             prices: full.prices(&model.fit(), self.slots),
@@ -540,12 +565,12 @@ fn later_output(work: RequestWork) -> f64 {
     (count(work.output) - count(work.choices.max(1))).max(0.0)
 }
 
-fn prompt_work(work: RequestWork) -> PromptWork {
+fn prompt_work(work: RequestWork, source: SourceBits) -> PromptWork {
     let input = count(work.input);
     let cached = count(work.cached).min(input);
     let uncached = input - cached;
     let position = uncached * uncached / 2.0 + uncached * cached;
-    PromptWork { input: uncached, position, cached }
+    PromptWork { input: uncached, position, cached, source }
 }
 
 #[cfg(test)]
