@@ -204,17 +204,6 @@ const SINGLE: &[(&str, &str, &str)] = &[
     ),
     (
         "models:",
-        "cost: {unit: money, cached_input: ▸0.1}, models:",
-        "pools[0].cost.cached_input: is a weight of tokens, and this pool counts money: remove it, or state unit: tokens",
-    ),
-    (
-        "models:",
-        "cost: {unit: money, prices: ▸{request: 1}}, models:",
-        "pools[0].cost.prices: are prices of a worker's time, and this pool counts money: state unit: worker_time, or remove \
-         them",
-    ),
-    (
-        "models:",
         "cost: {unit: worker_time, ▸prices: {request: 1, input: 1, input_input: 1, cached: 1, output: 1}}, models:",
         "pools[0].cost.prices.context_output: is missing: a price in picoseconds; fairgate calibrate prints all six",
     ),
@@ -602,6 +591,21 @@ fn a_pool_that_counts_money_needs_a_price_of_each_model_on_each_worker() {
     let folder = Folder::new();
     let config = folder.parse(&with(&price(""))).expect("right");
     assert_eq!(config.pools[0].cost.unit, CostUnit::Money);
+    for (option, told) in [
+        (
+            "cached_input: 0.1",
+            "cached_input: is a weight of tokens, and this pool counts money: remove it, or state unit: tokens",
+        ),
+        (
+            "prices: {request: 1}",
+            "prices: are prices of a worker's time, and this pool counts money: state unit: worker_time, or remove them",
+        ),
+    ] {
+        let lines =
+            errors(&with(&price("")).replace("unit: money", &format!("unit: money, {option}")));
+        let told = format!("pools[0].cost.{told}");
+        assert!(matches!(&lines[..], [one] if one.ends_with(&told)), "{lines:?}");
+    }
     let leased = "pools: [{name: p, capacity: 3, leases: {}, cost: {unit: money}}]";
     let told = "fairgate.yaml:1:51: pools[0].cost.unit: needs workers with prices, and a pool of leases has no workers: state \
                 unit: tokens";
