@@ -35,6 +35,8 @@ pub(super) fn for_tenant(
     AttemptBody {
         estimate_tokens: row.estimate_uncached_tokens,
         charged_tokens: row.charged_uncached_tokens,
+        worker_us: None,
+        price_set: None,
         class: family.or(row.class),
         ..row
     }
@@ -79,6 +81,8 @@ pub(super) fn attempt_body(row: AttemptRow) -> AttemptBody {
         charged_tokens: row.charged,
         charged_uncached_tokens: or_cached(row.charged_uncached, row.charged),
         provider_tokens: row.provider_tokens,
+        worker_us: (row.worker_us > 0).then_some(row.worker_us),
+        price_set: row.price_set,
         money: MoneyText(row.money),
         price: row.price,
         tier: row.tier,
