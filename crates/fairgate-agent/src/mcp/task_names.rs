@@ -54,7 +54,8 @@ mod tests {
     #[test]
     fn plain_names_of_new_tasks_get_their_project_wherever_they_stand() {
         let mut known = PlainTaskNames::default();
-        let mut first = vec![from_value(json!({"project": "web", "id": "schema", "prompt": "x"})).unwrap()];
+        let mut first =
+            vec![from_value(json!({"project": "web", "id": "schema", "prompt": "x"})).unwrap()];
         let names = known.complete("web", &mut first);
         assert_eq!(first[0].id.as_deref(), Some("web:schema"));
         assert_eq!(known.full("web", "schema"), "schema", "it is not added yet");
@@ -62,7 +63,8 @@ mod tests {
         assert_eq!(known.full("web", "schema"), "web:schema");
         let task = |id: Option<&str>, needs: &[&str]| {
             let prompt = "{{results.schema}} {{results.by-operator}} {{ results.web:own }}";
-            from_value(json!({"project": "web", "id": id, "prompt": prompt, "needs": needs})).unwrap()
+            from_value(json!({"project": "web", "id": id, "prompt": prompt, "needs": needs}))
+                .unwrap()
         };
         let needs = ["schema", "build", "web:own", "by-operator"];
         let mut more: Vec<NewTask> =

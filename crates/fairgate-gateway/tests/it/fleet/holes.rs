@@ -294,7 +294,12 @@ async fn foreign_ids_are_no_oracle() {
     };
     let tries = [
         ("id", ["hidden", "nothing"], json!("hidden"), json!("nothing")),
-        ("id", ["secret:hidden", "secret:nothing"], json!("secret:hidden"), json!("secret:nothing")),
+        (
+            "id",
+            ["secret:hidden", "secret:nothing"],
+            json!("secret:hidden"),
+            json!("secret:nothing"),
+        ),
         ("needs", ["hidden", "nothing"], json!(["hidden"]), json!(["nothing"])),
         ("workspace", ["secret-w", "nothing"], json!("secret-w"), json!("nothing")),
     ];

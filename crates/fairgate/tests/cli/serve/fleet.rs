@@ -98,6 +98,34 @@ fn projects_are_made_shown_changed_and_paused() {
     assert!(nothing.stderr.contains("nothing to change"), "{}", nothing.stderr);
 }
 
+/// Work that spends nothing at the gateway is said, because it may have gone past it.
+#[test]
+fn tasks_that_are_completed_without_a_call_are_told() {
+    let folder = Folder::new();
+    let gateway = with_project(&folder);
+    for task in ["one", "two", "three"] {
+        gateway.fairgate(&["task", "add", "--project", "web", "--id", task, "Do it."]).ok();
+    }
+    let agent = Agent::made(&gateway, "ada");
+    let ends = |tokens: u64| {
+        let (task, epoch) = agent.claims();
+        let end = json!({"epoch": epoch, "tokens": tokens});
+        agent.post(&format!("tasks/{task}/complete"), &end);
+    };
+    ends(70);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(!told.contains("without a call"), "{told}");
+    let sentence = |tasks: &str| {
+        format!("\nweb: {tasks} completed without a call through the gateway within the window\n")
+    };
+    ends(0);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(told.contains(&sentence("1 task")), "{told}");
+    ends(0);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(told.contains(&sentence("2 tasks")), "{told}");
+}
+
 #[test]
 fn a_file_of_tasks_is_tried_added_and_added_again() {
     let folder = Folder::new();
