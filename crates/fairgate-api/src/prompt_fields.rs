@@ -5,8 +5,13 @@
 pub enum PromptPart<'a> {
     /// Text that stays as it is.
     Text(&'a str),
-    /// Field for the result of a task, with the task's name and the text of the field.
-    Result { task: &'a str, field: &'a str },
+    /// Field for the result of a task.
+    Result {
+        /// Name of the task.
+        task: &'a str,
+        /// Text of the field.
+        field: &'a str,
+    },
 }
 
 /// Divides a prompt into text and fields.

@@ -198,7 +198,7 @@ impl PageCount {
         let bytes = shown_text::bytes(content);
         if bytes > 0 {
             let mut words = before.rsplit(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-            let number = words.nth(1).and_then(number);
+            let number = words.nth(1).and_then(number_at_end);
             self.texts.push((number, bytes));
         }
         Some(())
@@ -233,6 +233,12 @@ fn number(word: &[u8]) -> Option<u32> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
+/// Reads the number at the end of a word, such as `[3`.
+fn number_at_end(word: &[u8]) -> Option<u32> {
+    let digits = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    number(&word[word.len() - digits..])
+}
+
 /// Iterates over the numbers of the objects that references such as `3 0 R` name.
 fn references(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     /// Longest text of two numbers and the blanks after them.
@@ -242,9 +248,7 @@ fn references(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
         before.last().filter(|byte| byte.is_ascii_whitespace())?;
         let mut words = before.rsplit(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         number(words.next()?)?;
-        let object = words.next()?;
-        let digits = object.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        number(&object[object.len() - digits..])
+        number_at_end(words.next()?)
     })
 }
 

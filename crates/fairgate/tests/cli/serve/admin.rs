@@ -216,7 +216,9 @@ fn classes_and_projects_are_weighed_capped_and_held_by_command() {
                   default: batch, inside: {share: {by: project}}}}\n";
     fs::write(folder.join("fairgate.yaml"), one_pool(&model, "") + policy).expect("a file");
     let gateway = Gateway::configured(&folder);
-    let key = gateway.first_key();
+    gateway.fairgate(&["group", "add", "g"]).ok();
+    gateway.fairgate(&["tenant", "add", "demo", "--group", "g"]).ok();
+    let key = gateway.key("demo");
     assert_eq!(gateway.chat(&key, "Hello").status, 200);
     let class = |name: &str| {
         let pool = gateway.api("/api/v1/fairshare/live")["pools"][0].clone();

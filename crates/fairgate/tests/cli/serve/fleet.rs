@@ -106,22 +106,27 @@ fn tasks_that_are_completed_without_a_call_are_told() {
     for task in ["one", "two", "three"] {
         gateway.fairgate(&["task", "add", "--project", "web", "--id", task, "Do it."]).ok();
     }
-    let agent = Agent::made(&gateway, "ada");
-    let ends = |tokens: u64| {
-        let (task, epoch) = agent.claims();
-        let end = json!({"epoch": epoch, "tokens": tokens});
-        agent.post(&format!("tasks/{task}/complete"), &end);
+    let made = gateway.json(&["agent", "add", "ada"]);
+    let token = made["token"].as_str().expect("a token").to_owned();
+    let agent = Agent { gateway: &gateway, name: "ada".to_owned(), token };
+    let ends = |calls: bool| {
+        let claim = agent.post("claim", &json!({"wait_s": 10}));
+        if calls {
+            assert_eq!(gateway.chat(claim["key"].as_str().expect("a key"), "Hello").status, 200);
+        }
+        let task = claim["task"].as_str().expect("a task");
+        agent.post(&format!("tasks/{task}/complete"), &json!({"epoch": claim["epoch"]}));
     };
-    ends(70);
+    ends(true);
     let told = gateway.fairgate(&["fleet"]).ok();
     assert!(!told.contains("without a call"), "{told}");
     let sentence = |tasks: &str| {
         format!("\nweb: {tasks} completed without a call through the gateway within the window\n")
     };
-    ends(0);
+    ends(false);
     let told = gateway.fairgate(&["fleet"]).ok();
     assert!(told.contains(&sentence("1 task")), "{told}");
-    ends(0);
+    ends(false);
     let told = gateway.fairgate(&["fleet"]).ok();
     assert!(told.contains(&sentence("2 tasks")), "{told}");
 }

@@ -215,7 +215,9 @@ fn a_journal_with_the_models_of_an_account_is_replayed() {
         );
     fs::write(folder.join("fairgate.yaml"), config).expect("a file");
     let mut gateway = Gateway::configured(&folder);
-    let key = gateway.first_key();
+    gateway.fairgate(&["group", "add", "g"]).ok();
+    gateway.fairgate(&["tenant", "add", "chat", "--group", "g"]).ok();
+    let key = gateway.key("chat");
     let mut asked = Vec::new();
     for name in ["fast", "slow", "slow", "fast", "slow"] {
         let body = json!({"model": name, "messages": [{"role": "user", "content": "Hello"}]});
@@ -227,7 +229,7 @@ fn a_journal_with_the_models_of_an_account_is_replayed() {
     gateway.signal("TERM");
     assert!(gateway.ended().success());
     let journal = folder.join("data/journal/sim").display().to_string();
-    let replayed = gateway.fairgate(&["replay", &journal]).ok();
+    let replayed = crate::run::fairgate(&["replay", &journal]).ok();
     let decisions = replayed.lines().map(|line| serde_json::from_str(line).expect("JSON"));
     let grants = decisions.filter(|line: &Value| line["decision"] == "grant");
     let text = |value: &Value| value.as_str().expect("text").to_owned();
