@@ -209,10 +209,7 @@ fn a_journal_with_the_models_of_an_account_is_replayed() {
     let model = Model::start(SimOptions { steering: true, ..SimOptions::instant() });
     let config = one_pool(&model, "journal: {}\n")
         .replace("slots: 16 }", "slots: 16, account: acme }")
-        .replace(
-            "models: [sim]",
-            "models: [{name: fast, upstream_name: sim}, {name: slow, upstream_name: sim}]",
-        );
+        .replace("models: [sim]", "models: [fast, slow]");
     fs::write(folder.join("fairgate.yaml"), config).expect("a file");
     let mut gateway = Gateway::configured(&folder);
     gateway.fairgate(&["group", "add", "g"]).ok();
