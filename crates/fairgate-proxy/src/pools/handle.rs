@@ -316,9 +316,12 @@ impl PoolSetup {
 
     /// Returns the mean terms of the own workers, weighted by their slots.
     fn mean_terms(&self) -> WorkerTimeTerms {
+        let workers = u64::try_from(self.workers.len()).unwrap_or(u64::MAX).max(1);
+        let part = self.config.capacity.div_ceil(workers);
         let own = self.workers.iter().filter_map(|worker| {
             let terms = WorkerTimeTerms::of(&worker.meter.as_ref()?.price_set());
-            Some((terms, worker.metered_slots.now()))
+            // Not those of the whole address, which other pools and names may use too.
+            Some((terms, worker.upstream.total_slots().unwrap_or(part)))
         });
         WorkerTimeTerms::mean(&own.collect::<Vec<_>>()).unwrap_or(self.start_terms)
     }
