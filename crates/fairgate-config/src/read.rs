@@ -8,6 +8,7 @@ mod fleet;
 mod gateway;
 mod hosted;
 mod leases;
+mod money_budgets;
 mod policy;
 pub(crate) mod policy_file;
 mod pool;
@@ -27,10 +28,11 @@ use std::time::Duration;
 
 use fairgate_money::ModelPrices;
 
+use self::money_budgets::PricedModels;
 use self::pool::{PoolDraft, pools};
-use self::prices::{has_price, prices};
+use self::prices::prices;
 use self::upstream::{UpstreamDraft, upstreams};
-use crate::config::{Config, CostUnit};
+use crate::config::Config;
 use crate::defaults;
 use crate::environment::Environment;
 use crate::error::{ConfigError, ConfigErrors};
@@ -178,13 +180,18 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
         check_aliases(upstreams, pools);
     }
     let prices = root.optional("prices", |field| prices(field, known, pools.as_deref()));
-    if let (Some(Some(prices)), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
-        check_money_budgets(&root.field, prices, upstreams, pools);
-    }
-    if let (Some(prices), Some(pools)) = (&prices, &pools) {
-        check_money_pools(&root.field, &prices.clone().unwrap_or_default(), pools);
-    }
     let declared = declared::declared(&root, root.has("prices"));
+    if let (Some(prices), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
+        let no_prices = ModelPrices::default();
+        let priced = PricedModels::new(prices.as_ref().unwrap_or(&no_prices), upstreams, pools);
+        priced.check_units(&root.field);
+        if prices.is_some() {
+            priced.check_hosted_budgets(&root.field);
+            if let Some(declared) = &declared {
+                priced.check_declared_budgets(&root.field, declared);
+            }
+        }
+    }
     Some(Config {
         listen: listen?,
         tls: tls?,
@@ -216,66 +223,6 @@ fn check_aliases(upstreams: &[UpstreamDraft<'_>], pools: &[PoolDraft]) {
                 let message =
                     format!("no pool with the worker {name:?} has the model {model:?}{guess}");
                 field.wrong::<()>(message);
-            }
-        }
-    }
-}
-
-/// Checks that each model whose hosted budget counts money has a price on all hosted workers of its pool. A request
-/// without a price would cost nothing, so the budget would never be used up.
-fn check_money_budgets(
-    root: &ConfigField<'_>,
-    prices: &ModelPrices,
-    upstreams: &[UpstreamDraft<'_>],
-    pools: &[PoolDraft],
-) {
-    let is_hosted = |worker: &&String| {
-        let configs = upstreams.iter().filter_map(|upstream| upstream.config.as_ref());
-        configs.into_iter().any(|config| config.name == **worker && config.tier > 0)
-    };
-    for (pool_place, config) in
-        pools.iter().enumerate().filter_map(|(place, pool)| Some((place, pool.config.as_ref()?)))
-    {
-        for (place, model) in config.models.iter().enumerate() {
-            let budget = &model.hosted_budget;
-            if budget.money_per_day.is_none() && budget.money_per_month.is_none() {
-                continue;
-            }
-            let lacks_price = |worker: &&String| !has_price(prices, &model.name, worker);
-            if let Some(worker) = config.workers.iter().filter(is_hosted).find(lacks_price) {
-                let path = format!("pools[{pool_place}].models[{place}].hosted_budget");
-                let message = format!(
-                    "counts money, and the model {:?} has no price on {worker:?}: add one to prices (0 if it costs \
-                     nothing), or state tokens",
-                    model.name
-                );
-                let place = root.node.locate(&path).unwrap_or(root.node.place);
-                root.wrong_at::<()>(place, &path, message);
-            }
-        }
-    }
-}
-
-/// Checks that each model of a pool that counts money has a price on all workers of the pool. A request without a price
-/// would cost nothing, so its tenant would be served before all others.
-fn check_money_pools(root: &ConfigField<'_>, prices: &ModelPrices, pools: &[PoolDraft]) {
-    for (pool_place, pool) in pools.iter().enumerate() {
-        let Some(config) =
-            pool.config.as_ref().filter(|config| config.cost.unit == CostUnit::Money)
-        else {
-            continue;
-        };
-        for (place, model) in config.models.iter().enumerate() {
-            let lacks_price = |worker: &&String| !has_price(prices, &model.name, worker);
-            if let Some(worker) = config.workers.iter().find(lacks_price) {
-                let path = format!("pools[{pool_place}].models[{place}]");
-                let message = format!(
-                    "has no price on {worker:?}, and the pool counts money (cost.unit): add a price of {:?} to prices, or \
-                     state unit: tokens",
-                    model.name
-                );
-                let place = root.node.locate(&path).unwrap_or(root.node.place);
-                root.wrong_at::<()>(place, &path, message);
             }
         }
     }

@@ -36,7 +36,8 @@ pub struct AttemptBody {
     pub model: String,
     /// Name of the pool; null if the request reached no pool.
     pub pool: Option<String>,
-    /// Name of the worker; null if the request reached no worker.
+    /// Name of the worker; null if the request reached no worker, and for a tenant in a pool where tenants share what is
+    /// cached, because that decides on the worker.
     pub worker: Option<String>,
     /// Expected cost before the request ran, in charged tokens. A tenant sees `estimate_uncached_tokens` here.
     pub estimate_tokens: u64,

@@ -45,12 +45,6 @@ pub(super) fn prices(
     models.map(ModelPrices::new)
 }
 
-/// Returns true if a model has a price on a worker, from some day on.
-pub(super) fn has_price(prices: &ModelPrices, model: &str, worker: &str) -> bool {
-    let is_for = |upstream: &Option<String>| upstream.as_deref().is_none_or(|name| name == worker);
-    prices.all().any(|price| price.model == model && is_for(&price.upstream))
-}
-
 fn currency(field: ConfigField<'_>) -> Option<Currency> {
     let found = field.scalar().and_then(Currency::parse);
     found.or_else(|| field.wrong("must be a currency as three capital letters, such as USD or EUR"))
