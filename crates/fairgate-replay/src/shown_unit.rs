@@ -30,13 +30,18 @@ impl ShownUnit {
         }
     }
 
+    /// Returns the words for the unit in sentences; `None` if it is tokens, as sentences are made.
+    pub(crate) fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Tokens => None,
+            Self::WorkerTime => Some(explain_text::WORKER_TIME),
+            Self::Money => Some(explain_text::MONEY),
+        }
+    }
+
     /// Returns a text about counted tokens in this unit.
     pub(crate) fn in_words(self, text: &str) -> Cow<'_, str> {
-        let words = match self {
-            Self::Tokens => return text.into(),
-            Self::WorkerTime => explain_text::WORKER_TIME,
-            Self::Money => explain_text::MONEY,
-        };
+        let Some(words) = self.words() else { return text.into() };
         let served = text.replace(": tokens served ", &format!(": {words} served "));
         explain_text::in_unit(&served, words).into()
     }
