@@ -18,7 +18,7 @@ pub struct CalibrationBody {
     pub workers: Vec<WorkerCalibrationBody>,
     /// Tenants by name, with what they used since the meters started.
     pub tenants: Vec<TenantWorkBody>,
-    /// What `unit: worker_time` would change for the load of the last minute. Null if the pool does not count tokens, if
+    /// Changes that `unit: worker_time` would bring for the load of the last minute. Null if the pool does not count tokens, if
     /// its policy does not divide by tenant, or if its own workers completed nothing in that minute.
     #[serde(default)]
     pub switch: Option<UnitSwitchBody>,
@@ -27,7 +27,7 @@ pub struct CalibrationBody {
     pub token_weights: Option<NearestTokenWeightsBody>,
 }
 
-/// What a change of the unit from tokens to worker time would change, by the load of the last minute.
+/// Changes that another unit, worker time instead of tokens, would bring for the load of the last minute.
 ///
 /// Tenants whose requests waited (their median wait was 10 ms or more) would get the worker time that remains in
 /// proportion to what they were due. Others are taken to get all that they ask for, now and then.

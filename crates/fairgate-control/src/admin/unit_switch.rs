@@ -1,4 +1,4 @@
-//! What a change of a pool's unit from tokens to worker time would change for its tenants.
+//! Changes that another unit of a pool, worker time instead of tokens, would bring for its tenants.
 //!
 //! A tenant whose requests wait gets its share of what the pool counts, in proportion to its weight: of the tokens now, of
 //! the worker time after the change. A tenant whose requests hardly wait gets what it asks for. So after the change
@@ -29,7 +29,7 @@ struct TenantLoad<'a> {
     waits: bool,
 }
 
-/// Returns what the change would change for the load of the last minute. `None` if the policy does not divide by tenant, or
+/// Returns what the change would bring for the load of the last minute. `None` if the policy does not divide by tenant, or
 /// if nothing was completed.
 pub(super) fn unit_switch(
     window: &WindowShares,

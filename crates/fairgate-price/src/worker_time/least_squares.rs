@@ -9,7 +9,7 @@
 pub(super) const COEFFICIENTS: usize = 7;
 /// The same as a float.
 const COEFFICIENTS_FITTED: f64 = 7.0;
-/// Number of windows from which on the variance of a fit is told.
+/// Number of windows from which on a fit has a variance.
 const VARIANCE_WINDOWS_MIN: f64 = 16.0;
 /// Sweeps over all coefficients after which a solution counts as found.
 const SWEEPS_MAX: usize = 50;
