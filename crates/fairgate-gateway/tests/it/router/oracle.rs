@@ -182,7 +182,7 @@ impl PoolKind {
         config.upstreams.push(beside(&config, "b", url));
         let pool = &mut config.pools[0];
         pool.workers.push("b".into());
-        pool.capacity = 1;
+        (pool.capacity, pool.follows_slots) = (1, false);
         pool.prefix_index = index(PrefixScope::Pool);
         pool.cost.cached_milli = 0;
         if self == Self::WorkerTime {
