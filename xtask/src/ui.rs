@@ -12,8 +12,15 @@ const UI_TESTS: &str = "tests/ui";
 
 /// Files of the tests. They run one after another: each starts programs of its own, and the time that a page takes is
 /// measured.
-const UI_TEST_FILES: [&str; 5] =
-    ["format.test.mjs", "vendor.test.mjs", "types.test.mjs", "pages.test.mjs", "real.test.mjs"];
+const UI_TEST_FILES: [&str; 7] = [
+    "format.test.mjs",
+    "colors.test.mjs",
+    "needs.test.mjs",
+    "vendor.test.mjs",
+    "types.test.mjs",
+    "pages.test.mjs",
+    "real.test.mjs",
+];
 
 /// `cargo xtask test ui`: builds the binaries, then runs [`ui_steps`].
 pub(crate) fn ui_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Fixture, TOKEN, request};
 
 /// Every path with its method that needs the admin token.
-const ADMIN_ONLY: [(&str, &str); 30] = [
+const ADMIN_ONLY: [(&str, &str); 31] = [
     ("GET", "/api/v1/groups"),
     ("POST", "/api/v1/groups"),
     ("GET", "/api/v1/groups/a"),
@@ -27,6 +27,7 @@ const ADMIN_ONLY: [(&str, &str); 30] = [
     ("POST", "/api/v1/keys/a/rotate"),
     ("POST", "/api/v1/keys/a/revoke"),
     ("GET", "/api/v1/keys/a/budgets"),
+    ("GET", "/api/v1/budgets"),
     ("GET", "/api/v1/usage"),
     ("GET", "/api/v1/attempts"),
     ("GET", "/api/v1/audit"),
