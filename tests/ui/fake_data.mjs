@@ -64,7 +64,7 @@ export function pools() {
   const base = { unit: 'tokens', window_s: 60, groups: [], classes: [], projects: [], tenants_omitted: 0, wait_p50_ms: null, wait_p95_ms: null, granted: 0, refused: 0 };
   const all = [
     { ...base, pool: 'llama', algorithm: 'share by group, share by tenant', slots: 32, in_flight: 32, waiting: 214, granted: 900, refused: 3, wait_p50_ms: 400, wait_p95_ms: 38_000, tenants, groups, workers },
-    { ...base, pool: 'gpt', algorithm: 'share by tenant', slots: 24, in_flight: 6, waiting: 0, granted: 90, wait_p50_ms: 0, wait_p95_ms: 100, tenants: [row({ tenant: 'chat', group: 'prod', in_flight: 6, due_share: 1, got_share: 1 })], workers: [hosted] },
+    { ...base, pool: 'gpt', algorithm: 'share by tenant', slots: 24, in_flight: 6, waiting: 0, granted: 90, wait_p50_ms: 0, wait_p95_ms: 100, tenants: [row({ tenant: 'chat', group: 'prod', in_flight: 6, due_share: 1, got_share: 1 })], workers: [hosted, worker({ name: 'azure', slots: 24, tier: 1 })] },
     { ...base, pool: 'timed', unit: 'worker_time', algorithm: 'share by tenant', slots: 8, in_flight: 8, waiting: 12, granted: 40, wait_p50_ms: 900, wait_p95_ms: 2000, tenants: timed, workers: [worker({ name: 'vllm-t', in_flight: 8, slots: 8 })] },
   ];
   return all.map((pool) => ({ ...pool, ...Object.fromEntries(['tenants', 'groups'].map((list) => [list, pool[list].map((each) => withTokenNames(each, pool.unit))])) }));
@@ -124,7 +124,7 @@ export function budgets(owner, scope = 'tenant') {
   const base = { scope, owner, tier: 'any', currency: null, resets_at: new Date(START + 11 * 3600_000).toISOString(), limit_money: null, used_money: null, reserved_money: null, left_money: null };
   return [
     { ...base, period: 'day', unit: 'tokens', limit_tokens: 5_000_000, used_tokens: 3_050_000, reserved_tokens: 12_000, left_tokens: 1_938_000 },
-    { ...base, period: 'month', unit: 'money', currency: 'USD', limit_tokens: null, used_tokens: null, reserved_tokens: null, left_tokens: null, limit_money: '2000', used_money: '240.5', reserved_money: '0', left_money: '1759.5' },
+    { ...base, period: 'month', unit: 'money', currency: 'USD', resets_at: new Date(START + 11 * 86_400_000).toISOString(), limit_tokens: null, used_tokens: null, reserved_tokens: null, left_tokens: null, limit_money: '2000', used_money: '240.5', reserved_money: '0', left_money: '1759.5' },
   ];
 }
 
@@ -159,6 +159,7 @@ export function usage(by, split) {
     name, split: part, requests: 4000 / (i + 1 + j), failed: 12, input_tokens: 900_000, cached_tokens: 200_000, output_tokens: 300_000, charged_tokens: Math.round(4_400_000 / (i + 1 + j)), got_share: 0.1,
     provider_tokens: 1_200_000, money: (120.11 / (i + 1 + j)).toFixed(6), waited_mean_us: 800_000, waited_p50_us: 400_000, waited_p95_us: 6_000_000, waited_max_us: 60_000_000, first_token_mean_us: 200_000,
   })));
-  for (const each of rows) each.requests = Math.round(each.requests);
+  const total = rows.reduce((sum, each) => sum + each.charged_tokens, 0);
+  for (const each of rows) Object.assign(each, { requests: Math.round(each.requests), got_share: each.charged_tokens / total });
   return { by, split: split || null, since: new Date(START - 7 * 86_400_000).toISOString(), until: new Date(START).toISOString(), currency: 'USD', omitted: 0, rows };
 }

@@ -1,7 +1,7 @@
 // A fake gateway for what a real one would take long to show: hostile names everywhere, 100 000 ended requests, a lost
 // connection. It serves the pages from the working tree with the headers of the real one.
 import { createServer } from 'node:http';
-import { readFile } from 'node:fs/promises';
+import { readFile, readdir } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { attempt, budgets, directory, history, pools, spentBudgets, tasks, usage, withTokenNames } from './fake_data.mjs';
 
@@ -18,19 +18,22 @@ async function contentSecurityPolicy() {
 
 /**
  * Starts a fake gateway on a free port.
- * @param {{ rows?: number, port?: number }} [options] number of ended requests
+ * @param {{ rows?: number, port?: number, isFrozen?: boolean, names?: Map<string, string>, isStill?: boolean }} [options]
+ *   number of ended requests; whether the files are read once and kept in memory, as the gateway does, or again for each
+ *   request; other names for some, and numbers that stand still, for pictures
  */
-export async function startFake({ rows = 100_000, port = 0 } = {}) {
-  const csp = await contentSecurityPolicy();
+export async function startFake({ rows = 100_000, port = 0, isFrozen = false, names = new Map(), isStill = false } = {}) {
+  const pages = { csp: await contentSecurityPolicy(), files: isFrozen ? await allFiles() : new Map() };
   const state = { pools: pools(), directory: directory(), tasks: tasks(), audit: [], held: [], health: { ready: true, reasons: [], degraded: [], warnings: [] }, streams: new Set(), session: 1, calls: [], isDown: false, rows };
   const server = createServer((request, response) => {
     if (state.isDown) return request.socket.destroy();
-    void handle(state, csp, request, response).catch((error) => {
+    response.names = names;
+    void handle(state, pages, request, response).catch((error) => {
       response.writeHead(500).end(String(error.stack));
     });
   });
   await new Promise((done) => server.listen(port, '127.0.0.1', done));
-  const ticking = setInterval(() => state.streams.forEach((stream) => stream.tick()), 1000);
+  const ticking = setInterval(() => state.streams.forEach((stream) => isStill || stream.tick()), 1000);
   return {
     url: `http://127.0.0.1:${server.address().port}`,
     state,
@@ -47,12 +50,12 @@ export async function startFake({ rows = 100_000, port = 0 } = {}) {
   };
 }
 
-async function handle(state, csp, request, response) {
+async function handle(state, pages, request, response) {
   const url = new URL(request.url, 'http://gateway');
   const path = url.pathname;
   if (path === '/blank') return response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>blank</title><p>blank</p>');
   if (path === '/readyz') return json(response, 200, state.health);
-  if (!path.startsWith('/api/v1/')) return serveFile(csp, path, response);
+  if (!path.startsWith('/api/v1/')) return serveFile(pages, path, response);
   let body = '';
   for await (const chunk of request) body += chunk;
   const call = { method: request.method, path: path.slice('/api/v1'.length), query: url.searchParams, body: body ? JSON.parse(body) : null, headers: request.headers };
@@ -68,10 +71,17 @@ async function handle(state, csp, request, response) {
   return json(response, 200, answer);
 }
 
-async function serveFile(csp, path, response) {
+/** Reads all files of the pages, by their paths. */
+async function allFiles() {
+  const entries = await readdir(UI, { recursive: true, withFileTypes: true });
+  const paths = entries.filter((entry) => entry.isFile()).map((entry) => `${entry.parentPath}/${entry.name}`.replaceAll('//', '/'));
+  return new Map(await Promise.all(paths.map(async (path) => [path.slice(UI.length), await readFile(path)])));
+}
+
+async function serveFile({ csp, files }, path, response) {
   const file = path === '/' ? 'index.html' : path === '/me' ? 'me.html' : path.replace(/^\/assets\//, '');
   try {
-    const bytes = await readFile(UI + file);
+    const bytes = files.get(file) ?? (await readFile(UI + file));
     const type = TYPES[file.split('.').pop()] ?? 'text/plain';
     response.writeHead(200, { 'content-type': `${type}; charset=utf-8`, 'content-security-policy': csp, 'x-content-type-options': 'nosniff', 'cache-control': 'no-cache' });
     response.end(bytes);
@@ -81,7 +91,13 @@ async function serveFile(csp, path, response) {
 }
 
 function json(response, status, body) {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+  response.writeHead(status, { 'content-type': 'application/json' }).end(textOf(response, body));
+}
+
+/** Returns JSON in which each name is the one that the pages shall show. */
+function textOf(response, body) {
+  const inText = (name) => JSON.stringify(name).slice(1, -1);
+  return [...response.names].reduce((text, [name, shown]) => text.replaceAll(inText(name), inText(shown)), JSON.stringify(body));
 }
 
 function failure(response, status, code, message, field) {
@@ -108,7 +124,7 @@ function isSignedIn(state, call, side) {
 
 function events(state, request, response) {
   response.writeHead(200, { 'content-type': 'text/event-stream' });
-  const send = (kind, data) => response.write(`event: ${kind}\ndata: ${JSON.stringify(data)}\n\n`);
+  const send = (kind, data) => response.write(`event: ${kind}\ndata: ${textOf(response, data)}\n\n`);
   send('live', { at: new Date().toISOString(), full: true, pools: state.pools });
   const stream = {
     send,
@@ -303,8 +319,8 @@ function change(state, { method, path, body }) {
   if (part[0] === 'config') return { changes: [] };
   if (part[0] === 'what-if') {
     if (body.policy_file !== undefined) return { status: 422, code: 'invalid_policy', message: 'line 1: expected a policy', field: 'policy_file' };
-    const side = (p95) => ({ granted: 4120, tokens: 5_000_000, refused: 0, wait_p50_us: p95 / 2, wait_p95_us: p95, wait_max_us: p95 * 1.4 });
-    return { by: 'tenant', flows: [{ flow: 'api-batch', requests: 4120, recorded: side(41_000_000), what_if: side(83_000_000) }, { flow: 'chat', requests: 900, recorded: side(600_000), what_if: side(500_000) }], all: {} };
+    const side = (requests, p95) => ({ granted: requests, tokens: requests * 1210, refused: 0, wait_p50_us: p95 / 2, wait_p95_us: p95, wait_max_us: p95 * 1.4 });
+    return { by: 'tenant', flows: [{ flow: 'api-batch', requests: 4120, recorded: side(4120, 41_000_000), what_if: side(4120, 83_000_000) }, { flow: 'chat', requests: 900, recorded: side(900, 600_000), what_if: side(900, 500_000) }], all: {} };
   }
   return undefined;
 }

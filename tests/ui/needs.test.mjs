@@ -137,7 +137,8 @@ test('the worst is first', () => {
     pools: [...withWorkers(...workers).pools, outside],
     health: { ...HEALTH, warnings: ['the database does not answer'], degraded: ['r'] },
     questions: [{ id: 'web-1' }],
-    budgets: [spentBudgets(90)[0]],
+    budgets: spentBudgets(90).toReversed(),
   });
-  assert.deepEqual(list.map((need) => need.kind), ['store', 'no_worker', 'account_out', 'outside_bound', 'worker_down', 'budget', 'worker_paused', 'task']);
+  assert.deepEqual(list.map((need) => need.kind), ['store', 'no_worker', 'account_out', 'outside_bound', 'worker_down', 'budget', 'budget', 'worker_paused', 'task']);
+  assert.deepEqual(list.filter((need) => need.kind === 'budget').map((need) => need.tone), ['bad', 'warn']);
 });

@@ -52,6 +52,17 @@ pub(crate) fn ui_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     Ok(steps)
 }
 
+/// `cargo xtask pictures`: takes the pictures of the documents anew. They show invented data, so nothing is built.
+pub(crate) fn picture_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
+    let mut steps = tools::need_debian("chromium", "chromium");
+    let mut node = node_modules(root, "ui", UI_TESTS)?;
+    steps.append(&mut node.steps);
+    let packages = target(root).join("npm").join("ui").display().to_string();
+    let pictures = XtaskStep::new("pictures", "node", &[&format!("{UI_TESTS}/pictures.mjs")]);
+    steps.push(pictures.env("FAIRGATE_UI_PACKAGES", &packages));
+    Ok(steps)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -13,7 +13,7 @@ const NEARLY = 0.9;
 
 /**
  * @typedef {object} Need
- * @property {number} rank order: the smallest is worst
+ * @property {number} rank order: the smallest is worst; of one rank, `bad` is before `warn`
  * @property {string} kind stable word, for tests
  * @property {'bad' | 'warn'} tone
  * @property {unknown} subject
@@ -59,7 +59,8 @@ export function needs({ pools, health, questions, settings, budgets }) {
   for (const pool of settings) list.push(...needsOfSettings(pool));
   list.push(...needsOfBudgets(budgets));
   for (const task of questions) list.push(needOfTask(task.id));
-  return list.sort((a, b) => a.rank - b.rank);
+  const order = (/** @type {Need} */ need) => 2 * need.rank + (need.tone === 'bad' ? 0 : 1);
+  return list.sort((a, b) => order(a) - order(b));
 }
 
 /** @param {import('../core/types.js').LivePool} pool */

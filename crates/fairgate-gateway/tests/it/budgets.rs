@@ -77,13 +77,17 @@ async fn a_reservation_that_does_not_fit_takes_no_slot_and_a_spent_budget_refuse
     let spent = get("/api/v1/budgets").key("admin").ask(addr).await.json();
     let listed: Vec<_> = spent["items"].as_array().unwrap().iter().collect();
     assert_eq!(listed.len(), 1, "{spent}");
-    let numbers = ["scope", "owner", "limit_tokens", "used_tokens", "left_tokens"].map(|field| &listed[0][field]);
+    let numbers = ["scope", "owner", "limit_tokens", "used_tokens", "left_tokens"]
+        .map(|field| &listed[0][field]);
     assert_eq!(numbers, [&json!("tenant"), &json!("acme"), &json!(1000), &json!(1000), &json!(0)]);
     for (percent, status) in [("1", 200), ("100", 200), ("0", 400), ("101", 400)] {
         let path = format!("/api/v1/budgets?used_percent={percent}");
         assert_eq!(get(&path).key("admin").ask(addr).await.status.as_u16(), status, "{percent}");
     }
-    assert_eq!(get("/api/v1/budgets").key(&house.key).ask(addr).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(
+        get("/api/v1/budgets").key(&house.key).ask(addr).await.status,
+        StatusCode::FORBIDDEN
+    );
     assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [1000, 0, 0]);
     // Budgets are asked before anybody has a slot.
     let live = house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();

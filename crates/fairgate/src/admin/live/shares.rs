@@ -496,7 +496,11 @@ chat        -      -          4        2        1.5 s         900           -   
         let pool = PoolView {
             groups: vec![GroupView { name: "staff".into(), ..GroupView::default() }],
             tenants: vec![tenant],
-            workers: vec![worker("vllm", "up", None), worker("openai", "paused", Some(quota)), down],
+            workers: vec![
+                worker("vllm", "up", None),
+                worker("openai", "paused", Some(quota)),
+                down,
+            ],
             tiers,
             ..pool("gpt", "")
         };
