@@ -53,8 +53,8 @@ export function needs({ pools, health, questions, settings, budgets }) {
   const gateway = { rank: 0, subject: 'gateway', address: href(['configuration']), where: 'Configuration' };
   for (const reason of health?.reasons ?? []) list.push({ ...gateway, kind: 'health', tone: 'bad', text: reason });
   for (const warning of health?.warnings ?? []) list.push({ ...gateway, kind: 'store', tone: 'bad', text: warning });
-  const idle = new Set([...(health?.degraded ?? []), ...pools.filter(hasNoWorkerUp).map((pool) => pool.pool)]);
-  for (const pool of idle) list.push(needOfWorkers(pool));
+  const withoutWorker = new Set([...(health?.degraded ?? []), ...pools.filter(hasNoWorkerUp).map((pool) => pool.pool)]);
+  for (const pool of withoutWorker) list.push(needOfWorkers(pool));
   for (const pool of pools) list.push(...needsOfPool(pool));
   for (const pool of settings) list.push(...needsOfSettings(pool));
   list.push(...needsOfBudgets(budgets));
