@@ -59,7 +59,7 @@ async fn nothing_opens_without_the_token() {
     }
     let denied = it.get("/metrics").await.text;
     let line = denied.lines().find(|line| line.starts_with("fairgate_admin_denied_total"));
-    assert_eq!(line, Some("fairgate_admin_denied_total 93"));
+    assert_eq!(line, Some("fairgate_admin_denied_total 96"));
 }
 
 #[tokio::test]
