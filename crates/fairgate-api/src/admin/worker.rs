@@ -20,7 +20,7 @@ pub struct WorkerBody {
     pub state: String,
     /// Reason for the state; null if nothing more is known.
     pub reason: Option<String>,
-    /// Time since which the worker takes no requests, RFC 3339 in UTC. A trial that fails does not begin it anew. Null
+    /// Time since which the worker takes no requests, RFC 3339 in UTC. A trial that fails does not change it. Null
     /// unless the state is `unhealthy` or `broken`.
     #[schema(format = DateTime)]
     pub down_since: Option<String>,
