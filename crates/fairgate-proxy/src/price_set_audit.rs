@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fairgate_store::{AuditQuery, DirectoryChange, Store, StoreError};
+use fairgate_store::{AuditQuery, DirectoryChange, LogThrottle, Store, StoreError};
 use fairgate_time::wall_clock;
 use serde_json::Value as Json;
 use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::forward::DataPlane;
+use crate::phase::GatewayLifecycle;
 use crate::pools::Pools;
 use crate::worker_time::{PriceSetRecord, WorkerMeter};
 
@@ -115,41 +115,52 @@ async fn last_entry(store: &Store, worker: &str) -> Result<Option<Json>, StoreEr
     Ok(store.audit(query).await?.into_iter().next().and_then(|entry| entry.after))
 }
 
-/// Writes price sets and looks for other gateways until the gateway drains.
-pub(crate) async fn run(app: Arc<DataPlane>) {
-    let mut ticks = interval(WRITE_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for tick in 0_u64.. {
-        ticks.tick().await;
-        if !app.phase.is_serving() {
-            return;
-        }
-        if let Err(error) = app.price_sets.write(&app.pools, &app.store).await {
-            log(&app, &error);
-        }
-        if tick % LOOK_EVERY == 0 {
-            look_for_others(&app).await;
-        }
-    }
+/// Writer of price sets, with all that it needs.
+pub(crate) struct PriceSetWriter {
+    pub(crate) audit: Arc<PriceSetAudit>,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) store: Store,
+    pub(crate) phase: Arc<GatewayLifecycle>,
+    pub(crate) log_throttle: Arc<LogThrottle<&'static str>>,
 }
 
-async fn look_for_others(app: &DataPlane) {
-    match app.price_sets.look_for_others(&app.store).await {
-        Ok(Some(others)) if app.pools.all().iter().any(|pool| pool.learns_prices()) => {
-            tracing::warn!(
-                others,
-                "other gateways are on this database: if they use the same workers, prices of worker time are learned from a \
-                 part of the load and are wrong; state cost.prices, see docs/currency.md#several-gateways"
-            );
+impl PriceSetWriter {
+    /// Writes price sets and looks for other gateways until the gateway drains.
+    pub(crate) async fn run(self) {
+        let mut ticks = interval(WRITE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for tick in 0_u64.. {
+            ticks.tick().await;
+            if !self.phase.is_serving() {
+                return;
+            }
+            if let Err(error) = self.audit.write(&self.pools, &self.store).await {
+                self.log(&error);
+            }
+            if tick % LOOK_EVERY == 0 {
+                self.look_for_others().await;
+            }
         }
-        Ok(_) => {}
-        Err(error) => log(app, &error),
     }
-}
 
-fn log(app: &DataPlane, error: &StoreError) {
-    let now = tokio::time::Instant::now();
-    if let Some(left_out) = app.log_throttle.admit("price sets", now) {
-        tracing::warn!(%error, left_out, "price sets of workers could not be written to the audit trail yet");
+    async fn look_for_others(&self) {
+        match self.audit.look_for_others(&self.store).await {
+            Ok(Some(others)) if self.pools.all().iter().any(|pool| pool.learns_prices()) => {
+                tracing::warn!(
+                    others,
+                    "other gateways are on this database: if they use the same workers, prices of worker time are learned \
+                     from a part of the load and are wrong; state cost.prices, see docs/currency.md#several-gateways"
+                );
+            }
+            Ok(_) => {}
+            Err(error) => self.log(&error),
+        }
+    }
+
+    fn log(&self, error: &StoreError) {
+        let now = tokio::time::Instant::now();
+        if let Some(left_out) = self.log_throttle.admit("price sets", now) {
+            tracing::warn!(%error, left_out, "price sets of workers could not be written to the audit trail yet");
+        }
     }
 }

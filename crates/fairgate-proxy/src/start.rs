@@ -17,7 +17,7 @@ use crate::live_count::LiveCount;
 use crate::metrics::Metrics;
 use crate::phase::GatewayLifecycle;
 use crate::pools::{self, Pools, PoolsError};
-use crate::price_set_audit::{self, PriceSetAudit};
+use crate::price_set_audit::PriceSetWriter;
 use crate::provider_probe;
 use crate::request_id::RequestIdGenerator;
 
@@ -75,7 +75,7 @@ impl DataPlane {
             salt_secret: store.installation_secret(SALT_SECRET_NAME).await?,
             log_throttle: Arc::new(LogThrottle::default()),
             detached_rows: LiveCount::default(),
-            price_sets: PriceSetAudit::default(),
+            price_sets: Arc::default(),
             config: Arc::new(ArcSwap::from_pointee(config)),
             store,
         })
@@ -93,13 +93,20 @@ impl DataPlane {
             self.log_throttle.clone(),
         );
         let names = pools::follow_names(self.pools.clone(), self.log_throttle.clone());
+        let price_sets = PriceSetWriter {
+            audit: self.price_sets.clone(),
+            pools: self.pools.clone(),
+            store: self.store.clone(),
+            phase: self.phase.clone(),
+            log_throttle: self.log_throttle.clone(),
+        };
         vec![
             tokio::spawn(following),
             tokio::spawn(forward::store_ids(self.clone())),
             tokio::spawn(learned),
             tokio::spawn(names),
             tokio::spawn(provider_probe::run_probes(self.clone())),
-            tokio::spawn(price_set_audit::run(self.clone())),
+            tokio::spawn(price_sets.run()),
         ]
     }
 }

@@ -477,7 +477,7 @@ fn notes(
     let notes = [
         is_silent.then_some(MeterNote::NothingStreams),
         has_low_fill.then_some(MeterNote::LowFill(status.fill_ppm / 10_000)),
-        is_off.then(|| MeterNote::WindowsOff(status.deviation_ppm / 10_000, worst)),
+        is_off.then_some(MeterNote::WindowsOff(status.deviation_ppm / 10_000, worst)),
         hides_cached.then_some(MeterNote::NoCachedTokens),
     ];
     notes.into_iter().flatten().collect()

@@ -88,7 +88,7 @@ pub(super) struct UsageReportQuery {
 
 /// Totals over all sums of a report.
 #[derive(Clone, Copy)]
-struct UsageTotals {
+struct UsageReportTotals {
     charged: u64,
     /// Worker time; `None` if the reader may not see it.
     worker_us: Option<u64>,
@@ -102,7 +102,7 @@ fn share(part: u64, of: u64) -> Option<f64> {
 }
 
 /// Returns a sum as the API shows it.
-fn row_body(row: UsageRow, totals: UsageTotals) -> UsageRowBody {
+fn row_body(row: UsageRow, totals: UsageReportTotals) -> UsageRowBody {
     let got_share = share(row.charged, totals.charged);
     UsageRowBody {
         worker_us: totals.worker_us.map(|_| row.worker_us),
@@ -188,7 +188,7 @@ pub(super) async fn report(app: &ControlPlane, asked: UsageRequest) -> Result<Re
     let sums = app.data.store.usage(query).await?;
     // A tenant would see in its worker time what others have sent, as in the cost with the cache.
     let worker_us = (charge == ChargeColumn::Real).then_some(sums.worker_us);
-    let totals = UsageTotals { charged: sums.charged, worker_us };
+    let totals = UsageReportTotals { charged: sums.charged, worker_us };
     let row = |row| row_body(row, totals);
     let rows: Vec<UsageRowBody> = sums.rows.into_iter().map(row).collect();
     let currency = money::currency(app).await?.map(String::from);

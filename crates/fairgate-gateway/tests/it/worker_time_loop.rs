@@ -167,7 +167,7 @@ async fn learned_prices_give_equal_parts_of_the_engine() {
     running.abort();
 }
 
-/// Several price sets were in force, each row names one of them, and the audit trail has each.
+/// More than one price set was in force, each row names one of them, and the audit trail has each.
 async fn prices_are_named(house: &House) {
     house.gateway.data_plane().write_price_sets().await.unwrap();
     let query = AuditQuery { action: Some("worker_prices.set".into()), ..AuditQuery::default() };
@@ -179,7 +179,7 @@ async fn prices_are_named(house: &House) {
     let rows = house.rows().await;
     let named: BTreeSet<String> =
         rows.iter().map(|row| row.price_set.clone().expect("each row names its prices")).collect();
-    assert!(named.len() >= 3, "prices changed: {named:?}");
+    assert!(named.len() >= 2, "prices changed: {named:?}");
     assert!(named.is_subset(&known), "{named:?} are not all in {known:?}");
     assert!(rows.iter().all(|row| row.worker_us > 0));
 }

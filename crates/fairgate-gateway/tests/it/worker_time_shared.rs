@@ -146,6 +146,29 @@ async fn answered(upstream: &mut Scripted, house: &House, [input, cached, output
     assert_eq!(asking.await.unwrap().status, StatusCode::OK);
 }
 
+/// Two upstreams at one address are one worker, whose time is counted once.
+#[tokio::test]
+async fn a_worker_with_two_names_in_a_pool_is_shown_once() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        counts_worker_time(config);
+        let second = UpstreamConfig { name: "second".into(), ..config.upstreams[0].clone() };
+        config.upstreams.push(second);
+        config.pools[0].workers.push("second".into());
+    })
+    .await;
+    answered(&mut upstream, &house, [4096, 0, 64]).await;
+    house.quiet().await;
+    let seen = admin(&house, "/api/v1/pools/sim/calibration").await;
+    assert_eq!(seen["workers"].as_array().map(Vec::len), Some(1), "{seen}");
+    let tenant = &seen["tenants"][0];
+    assert_eq!(
+        (&seen["workers"][0]["worker"], &tenant["worker_us"]),
+        (&json!("sim, second"), &json!(74_579))
+    );
+    house.close().await;
+}
+
 async fn price_sets(house: &House) -> Vec<(String, Value)> {
     let query = AuditQuery { action: Some("worker_prices.set".into()), ..AuditQuery::default() };
     let entries = house.store.audit(query).await.unwrap();

@@ -63,7 +63,7 @@ pub struct DataPlane {
     /// Count of the row writes that no request waits for any more. A drain waits until the count is 0.
     pub(crate) detached_rows: LiveCount,
     /// Price sets of worker time, on their way to the audit trail.
-    pub(crate) price_sets: PriceSetAudit,
+    pub(crate) price_sets: Arc<PriceSetAudit>,
 }
 
 impl DataPlane {

@@ -320,9 +320,12 @@ impl PoolSetup {
 
     /// Returns the mean terms of the own workers, weighted by their slots.
     fn mean_terms(&self) -> WorkerTimeTerms {
+        let workers = u64::try_from(self.workers.len()).unwrap_or(u64::MAX).max(1);
+        let part = self.config.capacity.div_ceil(workers);
         let own = self.workers.iter().filter_map(|worker| {
             let terms = WorkerTimeTerms::of(&worker.meter.as_ref()?.price_set());
-            Some((terms, worker.metered_slots.now()))
+            // Not those of the whole address, which other pools and names may use too.
+            Some((terms, worker.upstream.total_slots().unwrap_or(part)))
         });
         WorkerTimeTerms::mean(&own.collect::<Vec<_>>()).unwrap_or(self.start_terms)
     }
@@ -492,7 +495,8 @@ impl PoolHandle {
         setup.workers.chunk_by(same).map(|workers| upstream_view(workers, &self.caches)).collect()
     }
 
-    /// Returns what is known of the time of each worker that has a meter.
+    /// Returns what is known of the time of each worker that has a meter. A worker with several names in the pool is shown
+    /// once, with all of them.
     pub fn calibration(&self) -> Vec<WorkerCalibration> {
         let setup = self.setup.load();
         let serves = |model: &str| {
@@ -500,13 +504,20 @@ impl PoolHandle {
             // The models of a pool of leases are not in its configuration.
             models.is_empty() || models.iter().any(|known| known.name == *model)
         };
-        let of = |worker: &Arc<PoolWorker>| {
-            let (meter, slots) = (worker.meter.as_ref()?, worker.metered_slots.now());
-            let seen = meter.calibration(&self.name, &worker.name, slots);
+        let mut metered: Vec<(String, &Arc<WorkerMeter>, u64)> = Vec::new();
+        for worker in &setup.workers {
+            let Some(meter) = &worker.meter else { continue };
+            match metered.iter_mut().find(|(_, known, _)| Arc::ptr_eq(known, meter)) {
+                Some((names, ..)) => names.extend([", ", &*worker.name]),
+                None => metered.push((worker.name.to_string(), meter, worker.metered_slots.now())),
+            }
+        }
+        let of = |(names, meter, slots): &(String, &Arc<WorkerMeter>, u64)| {
+            let seen = meter.calibration(&self.name, names, *slots);
             let requests = seen.requests.into_iter().filter(|it| serves(&it.model)).collect();
-            Some(WorkerCalibration { requests, ..seen })
+            WorkerCalibration { requests, ..seen }
         };
-        setup.workers.iter().filter_map(of).collect()
+        metered.iter().map(of).collect()
     }
 
     /// Returns true if the pool counts by prices that are learned.

@@ -38,10 +38,10 @@ impl WorkerAddress {
 
 /// Slots of the worker at one address.
 #[derive(Clone, Default)]
-pub(crate) struct AddressSlots(Arc<Vec<UpstreamSlots>>);
+pub(crate) struct AddressSlots(Arc<Vec<SlotsOfUpstream>>);
 
 #[derive(Clone)]
-struct UpstreamSlots {
+struct SlotsOfUpstream {
     upstream: Arc<Upstream>,
     /// The parts of the capacities of its pools, which count if the upstream has no limit.
     of_capacities: u64,
@@ -51,7 +51,7 @@ impl AddressSlots {
     /// Returns the number of requests that all pools together may have in flight at the address.
     pub(crate) fn now(&self) -> u64 {
         let slots =
-            |one: &UpstreamSlots| one.upstream.total_slots().unwrap_or(one.of_capacities).max(1);
+            |one: &SlotsOfUpstream| one.upstream.total_slots().unwrap_or(one.of_capacities).max(1);
         self.0.iter().map(slots).fold(0, u64::saturating_add)
     }
 }
@@ -147,7 +147,7 @@ impl MeteredAddress {
         let slots = Arc::make_mut(&mut self.slots.0);
         match slots.iter_mut().find(|known| known.upstream.name == upstream.name) {
             Some(known) => known.of_capacities = known.of_capacities.saturating_add(part),
-            None => slots.push(UpstreamSlots { upstream: upstream.clone(), of_capacities: part }),
+            None => slots.push(SlotsOfUpstream { upstream: upstream.clone(), of_capacities: part }),
         }
     }
 }
