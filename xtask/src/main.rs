@@ -83,6 +83,7 @@ Usage: cargo xtask <chore>
                                   images, chart, wheel, checksums. The tree must have no changes. Signed with the
                                   minisign key that FAIRGATE_SIGNING_KEY_FILE names
   dist --verify [PROGRAM…]        builds the programs again from a copy of the commit elsewhere, and compares
+  pictures                        the pictures of docs/dashboard.md, of the pages as they are now, in docs/img
   site                            the documents as a site, in target/site/book
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
@@ -120,6 +121,7 @@ fn chore(args: &[&str]) -> Result<(), XtaskError> {
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["soak", rest @ ..] => gateway::soak_steps(&root, rest)?,
         ["dist", rest @ ..] => dist::steps(&root, rest)?,
+        ["pictures"] => ui::picture_steps(&root)?,
         ["site"] => dist::site_steps(&root)?,
         ["wheel"] => python::wheel_steps(&root)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,

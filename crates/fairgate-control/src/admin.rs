@@ -82,6 +82,7 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
             get(groups::show).patch(groups::patch).delete(groups::remove),
         )
         .route("/api/v1/groups/{name}/budgets", get(budgets::of_group))
+        .route("/api/v1/budgets", get(budgets::spent))
         .route("/api/v1/hosted", get(hosted::show).patch(hosted::patch))
         .route("/api/v1/prices", get(prices::list))
         .route("/api/v1/tenants", get(tenants::list).post(tenants::create))

@@ -40,7 +40,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         groups::list, groups::show, groups::create, groups::patch, groups::remove,
         tenants::list, tenants::show, tenants::create, tenants::patch, tenants::remove,
         keys::list, keys::show, keys::create, keys::patch, keys::rotate, keys::revoke,
-        budgets::of_group, budgets::of_tenant, budgets::of_key, hosted::show, hosted::patch,
+        budgets::spent, budgets::of_group, budgets::of_tenant, budgets::of_key, hosted::show, hosted::patch,
         prices::list,
         usage::usage, attempts::list, audit::list, undo::undo,
         pools::list, pools::show, pools::hold, pools::resume, pools::set_weight, pools::set_cap,

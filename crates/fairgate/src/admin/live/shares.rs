@@ -303,10 +303,15 @@ fn spends(tier: &TierUseView) -> bool {
 }
 
 /// Returns a sentence for each worker that has a provider's limits, with the limits, their source, and the pause if
-/// there is one. A worker whose models have limits of their own has a sentence for each.
+/// there is one. A worker whose models have limits of their own has a sentence for each. A worker with an outage has a
+/// sentence with its times.
 fn providers(pool: &PoolView) -> Vec<String> {
     let mut sentences = Vec::new();
     for worker in &pool.workers {
+        let is_down = worker.down_since.is_some();
+        if is_down && (worker.quota.is_none() || !worker.models.is_empty()) {
+            sentences.push(format!("worker {}: {}", one_line(&worker.name), worker_state(worker)));
+        }
         let Some(quota) = &worker.quota else { continue };
         if worker.models.is_empty() {
             sentences.push(of_account(&one_line(&worker.name), &worker_state(worker), quota));
@@ -472,6 +477,8 @@ chat        -      -          4        2        1.5 s         900           -   
             name: name.into(),
             state: state.into(),
             reason: None,
+            down_since: None,
+            retry_at: None,
             source: "file".into(),
             address: String::new(),
             in_flight: 0,
@@ -495,10 +502,20 @@ chat        -      -          4        2        1.5 s         900           -   
             asked_ms: Some(31_536_000_000),
             out: None,
         };
+        let down = WorkerBody {
+            reason: Some("connect: refused".into()),
+            down_since: Some("2026-11-18T12:03:41.000000Z".into()),
+            retry_at: Some("2026-11-18T12:03:53.250000Z".into()),
+            ..worker("vllm-c", "broken", None)
+        };
         let pool = PoolView {
             groups: vec![GroupView { name: "staff".into(), ..GroupView::default() }],
             tenants: vec![tenant],
-            workers: vec![worker("vllm", "up", None), worker("openai", "paused", Some(quota))],
+            workers: vec![
+                worker("vllm", "up", None),
+                worker("openai", "paused", Some(quota)),
+                down,
+            ],
             tiers,
             ..pool("gpt", "")
         };
@@ -514,6 +531,10 @@ chat        -      -          4        2        1.5 s         900           -   
             lines[4],
             "worker openai, account main: paused for 59.5 s (its provider asked for 31536000 s); requests/min 500 (learned), \
              tokens/min –"
+        );
+        assert_eq!(
+            lines[5],
+            "worker vllm-c: broken since 2026-11-18 12:03:41 UTC, tried again at 12:03:53 UTC: connect: refused"
         );
     }
 
