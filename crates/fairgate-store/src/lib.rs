@@ -18,6 +18,8 @@ mod installation_secret;
 mod key_rights;
 mod key_uses;
 mod ledger;
+mod ledger_export;
+mod export_lock;
 mod log_throttle;
 mod migrations;
 mod pending_permits;
@@ -69,6 +71,11 @@ pub use ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, ChargeColumn, HostedMaximum, LedgerQuery,
     PriceVersion, Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow,
     UsageSource, UsageSums,
+};
+pub use export_lock::ExportLock;
+pub use ledger_export::{
+    ExportBacklog, ExportFuture, ExportPosition, ExportedRowLimits, LedgerDaySums, NumberedAttempt,
+    PrunedRows, RemovedAttempt,
 };
 pub use log_throttle::LogThrottle;
 pub use private_files::private_folder;

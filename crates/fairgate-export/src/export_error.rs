@@ -1,0 +1,96 @@
+//! Errors of an export.
+
+use fairgate_store::StoreError;
+
+/// Longest text of ClickHouse that an error repeats, in characters.
+const TEXT_MAX: usize = 300;
+
+/// Reason why rows could not be exported or compared. None of them concerns a request.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The ledger could not be read.
+    #[error("the ledger cannot be read: {0}")]
+    Ledger(#[from] StoreError),
+    /// ClickHouse did not answer.
+    #[error("ClickHouse at {url} does not answer: {problem}")]
+    Away {
+        /// URL of the server, which has no password.
+        url: String,
+        /// What happened.
+        problem: String,
+    },
+    /// ClickHouse does not know the user, or the password is wrong.
+    #[error(
+        "ClickHouse at {url} refuses the user or the password of store.clickhouse.credential: {text}"
+    )]
+    Credential {
+        /// URL of the server.
+        url: String,
+        /// What ClickHouse answered, shortened.
+        text: String,
+    },
+    /// ClickHouse refused a statement.
+    #[error("ClickHouse at {url} refused {statement} with status {status}: {text}")]
+    Refused {
+        /// URL of the server.
+        url: String,
+        /// Kind of the statement.
+        statement: &'static str,
+        /// HTTP status of the answer.
+        status: u16,
+        /// What ClickHouse answered, shortened.
+        text: String,
+    },
+    /// The table has other columns than the export needs, or another engine.
+    #[error(
+        "the table {table} in ClickHouse is not as the export needs it: {problems}; nothing is exported until it is: change \
+         it, or rename it and a new one is made (`fairgate export table` prints the statement)"
+    )]
+    OtherTable {
+        /// Database and name of the table.
+        table: String,
+        /// Each difference, separated by semicolons.
+        problems: String,
+    },
+    /// ClickHouse answered something that is no answer to the statement.
+    #[error("ClickHouse at {url} gave an answer to {statement} that is not understood: {text}")]
+    Answer {
+        /// URL of the server.
+        url: String,
+        /// Kind of the statement.
+        statement: &'static str,
+        /// Beginning of the answer.
+        text: String,
+    },
+}
+
+impl ExportError {
+    /// Returns whether sending again cannot help: somebody has to change the table.
+    pub fn stops_export(&self) -> bool {
+        matches!(self, Self::OtherTable { .. })
+    }
+}
+
+/// Returns the first line of a text, shortened.
+pub(crate) fn shortened(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let mut short: String =
+        line.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect();
+    if line.chars().count() > TEXT_MAX {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_answers_is_shortened_to_a_line() {
+        assert_eq!(shortened("\n Code: 60.\u{1b}[2J\n more"), "Code: 60.[2J");
+        assert_eq!(shortened(&"x".repeat(301)).chars().count(), 301);
+        assert!(shortened(&"x".repeat(301)).ends_with('…'));
+        assert_eq!(shortened(""), "");
+    }
+}
