@@ -11,7 +11,7 @@ use crate::clickhouse_client::{ClickHouseStatement, tab_separated};
 use crate::export_error::ExportError;
 use crate::exporter::LedgerExport;
 use crate::row_json::version_of_removal;
-use crate::table::TABLE;
+use crate::table::{FoundTable, TABLE, find_table};
 
 /// Comparisons until a difference counts: while rows are replaced, the two sides may differ for a moment.
 const TRIES: u32 = 3;
@@ -76,6 +76,11 @@ impl LedgerExport {
         first: UtcDay,
         last: UtcDay,
     ) -> Result<ExportComparison, ExportError> {
+        if find_table(&self.client).await? == FoundTable::Missing {
+            return Err(ExportError::NoTable {
+                table: format!("{}.{TABLE}", self.client.database()),
+            });
+        }
         let (position, backlog) = self.store.export_progress(self.target.clone()).await?;
         let mut days = Vec::new();
         for day in (first.0..=last.0).map(UtcDay) {
@@ -88,8 +93,7 @@ impl LedgerExport {
             }
         }
         let unsettled = position.sent.saturating_sub(position.settled);
-        let rows_not_compared =
-            backlog.rows.saturating_add(u64::try_from(unsettled).unwrap_or(0));
+        let rows_not_compared = backlog.rows.saturating_add(u64::try_from(unsettled).unwrap_or(0));
         Ok(ExportComparison { rows_not_compared, days })
     }
 

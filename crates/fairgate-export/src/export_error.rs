@@ -52,6 +52,12 @@ pub enum ExportError {
         /// Each difference, separated by semicolons.
         problems: String,
     },
+    /// There is nothing to compare the ledger with.
+    #[error("there is no table {table} in ClickHouse: the export makes it when it starts")]
+    NoTable {
+        /// Database and name of the table.
+        table: String,
+    },
     /// ClickHouse answered something that is no answer to the statement.
     #[error("ClickHouse at {url} gave an answer to {statement} that is not understood: {text}")]
     Answer {
@@ -65,17 +71,25 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Returns whether sending again cannot help: somebody has to change the table.
-    pub fn stops_export(&self) -> bool {
-        matches!(self, Self::OtherTable { .. })
+    /// Returns the kind of the problem in a few words, which anybody may see.
+    pub fn summary(&self) -> &'static str {
+        match self {
+            Self::Ledger(_) => "the ledger cannot be read",
+            Self::Away { .. } => "ClickHouse does not answer",
+            Self::Credential { .. } => "ClickHouse refuses the user or the password",
+            Self::Refused { .. } | Self::Answer { .. } => "ClickHouse does not do what it is asked",
+            Self::NoTable { .. } => "there is no table in ClickHouse",
+            Self::OtherTable { .. } => {
+                "the table in ClickHouse has other columns or another engine"
+            }
+        }
     }
 }
 
 /// Returns the first line of a text, shortened.
 pub(crate) fn shortened(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
-    let mut short: String =
-        line.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect();
+    let mut short: String = line.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect();
     if line.chars().count() > TEXT_MAX {
         short.push('…');
     }

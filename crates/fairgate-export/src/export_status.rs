@@ -16,15 +16,16 @@ pub struct ExportStatus {
     /// Rows that left the ledger before they were sent, because they waited too long.
     pub rows_dropped: u64,
     /// Why nothing is exported now; `None` if the last step went well.
-    pub problem: Option<String>,
+    pub problem: Option<&'static str>,
 }
 
 impl ExportStatus {
     /// Returns the warning of `/readyz`; `None` if everything is as it should be.
     pub fn warning(&self) -> Option<String> {
-        let problem = self.problem.as_ref()?;
+        let problem = self.problem?;
         Some(format!(
-            "the ledger is not exported: {problem}; rows wait in the ledger, about {} of them, the oldest for {} s",
+            "the ledger is not exported: {problem}; rows wait in the ledger, about {} of them, the oldest for {} s (the log \
+             has more)",
             self.backlog_rows, self.backlog_seconds
         ))
     }
@@ -36,10 +37,11 @@ mod tests {
 
     #[test]
     fn a_backlog_alone_is_no_warning() {
-        let mut status = ExportStatus { backlog_rows: 7, backlog_seconds: 12, ..Default::default() };
+        let mut status =
+            ExportStatus { backlog_rows: 7, backlog_seconds: 12, ..Default::default() };
         assert_eq!(status.warning(), None);
-        status.problem = Some("ClickHouse is away".to_owned());
+        status.problem = Some("ClickHouse does not answer");
         let warning = status.warning().unwrap_or_default();
-        assert!(warning.contains("is away") && warning.contains("7 of them"), "{warning}");
+        assert!(warning.contains("does not answer") && warning.contains("7 of them"), "{warning}");
     }
 }

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_store::{ExportLock, ExportPosition, NumberedAttempt, Store, StoreError};
-use fairgate_time::wall_clock;
+use fairgate_store::{
+    ExportLock, ExportPosition, ExportedRowLimits, NumberedAttempt, Store, StoreError,
+};
+use fairgate_time::{DAY_US, UnixMicros, wall_clock};
 use tokio::time::{Instant, sleep};
 
 use crate::clickhouse_client::{ClickHouseClient, ClickHouseStatement, ClickHouseTarget};
@@ -23,6 +25,8 @@ use crate::table::{FoundTable, create_table, find_table, insert_statement};
 const REMOVED_MAX: u32 = 1_000;
 /// Most row numbers that are compared at a time with those that were sent.
 const NUMBERS_MAX: u32 = 10_000;
+/// Days for which rows that were not sent stay in the ledger after others have left it.
+pub const UNSENT_DAYS: i64 = 7;
 /// Time between two looks at the table while everything goes well.
 const TABLE_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -96,12 +100,23 @@ impl LedgerExport {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counts rows that left the ledger before they were sent.
-    pub fn count_dropped(&self, rows: u64) {
-        self.update_status(|status| status.rows_dropped += rows);
+    /// Removes ledger rows of requests that arrived before `before`. Rows that were not sent stay [`UNSENT_DAYS`] longer;
+    /// then they are removed and counted. Returns the number of removed rows.
+    pub async fn prune(&self, before: UnixMicros) -> Result<u64, StoreError> {
+        let unsent_before = UnixMicros(before.0.saturating_sub(UNSENT_DAYS * DAY_US));
+        let limits = ExportedRowLimits { sent_before: before, unsent_before };
+        let removed = self.store.prune_exported(self.target.clone(), limits).await?;
+        if removed.unsent > 0 {
+            self.update_status(|status| status.rows_dropped += removed.unsent);
+            tracing::error!(
+                rows = removed.unsent,
+                "rows left the ledger that ClickHouse never got, because they waited longer than store.keep_days and a week"
+            );
+        }
+        Ok(removed.sent.saturating_add(removed.unsent))
     }
 
-    fn update_status(&self, change: impl FnOnce(&mut ExportStatus)) {
+    pub(crate) fn update_status(&self, change: impl FnOnce(&mut ExportStatus)) {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -230,7 +245,7 @@ impl ExportTask {
             Ok(_) => status.problem = None,
             Err(error) => {
                 status.failures += 1;
-                status.problem = Some(error.to_string());
+                status.problem = Some(error.summary());
             }
         });
         outcome
@@ -456,9 +471,8 @@ mod tests {
     #[test]
     fn failures_are_logged_once_an_interval() {
         let (mut throttle, start) = (WarningThrottle::default(), Instant::now());
-        let mut admit = |seconds| {
-            throttle.admit(start + Duration::from_secs(seconds), Duration::from_secs(60))
-        };
+        let mut admit =
+            |seconds| throttle.admit(start + Duration::from_secs(seconds), Duration::from_secs(60));
         assert_eq!(admit(0), Some(0));
         assert_eq!((admit(1), admit(59)), (None, None));
         assert_eq!(admit(60), Some(2));

@@ -29,5 +29,5 @@ pub use clickhouse_client::ClickHouseTarget;
 pub use comparison::{DayComparison, ExportComparison};
 pub use export_error::ExportError;
 pub use export_status::ExportStatus;
-pub use exporter::{ExportOptions, ExportStep, ExportTask, LedgerExport};
+pub use exporter::{ExportOptions, ExportStep, ExportTask, LedgerExport, UNSENT_DAYS};
 pub use table::{TABLE, create_table_statement};

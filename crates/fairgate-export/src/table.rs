@@ -182,7 +182,9 @@ mod tests {
 
     #[test]
     fn an_engine_that_counts_twice_is_refused() {
-        for good in ["ReplacingMergeTree", "ReplicatedReplacingMergeTree", "SharedReplacingMergeTree"] {
+        for good in
+            ["ReplacingMergeTree", "ReplicatedReplacingMergeTree", "SharedReplacingMergeTree"]
+        {
             assert!(engine_problems(good, SORTING_KEY).is_empty());
         }
         assert_eq!(engine_problems("MergeTree", "day").len(), 2);

@@ -34,7 +34,8 @@ const NUMBER_COLUMN: usize = 40;
 const NUMBERS: &str = "SELECT row_number FROM attempts WHERE row_number > $1 AND row_number <= $2 \
      ORDER BY row_number LIMIT $3";
 const LAST_NUMBER: &str = "SELECT COALESCE(MAX(row_number), 0) FROM attempts";
-const FIRST_UNSENT: &str = "SELECT started_at, total_us FROM attempts WHERE row_number > $1 ORDER BY row_number LIMIT 1";
+const FIRST_UNSENT: &str =
+    "SELECT started_at, total_us FROM attempts WHERE row_number > $1 ORDER BY row_number LIMIT 1";
 const REMOVED: &str = "SELECT row_number, request, attempt, tenant, started_at FROM removed_attempts \
      ORDER BY row_number LIMIT $1";
 const FORGET_REMOVED: &str = "DELETE FROM removed_attempts WHERE row_number = $1";
@@ -191,7 +192,10 @@ impl Store {
         let values = [SqlValue::Int(after), SqlValue::Int(through), limit.into()];
         self.inspect(move |transaction| {
             transaction.list(ROWS, &values, |row| {
-                Ok(NumberedAttempt { number: row.int(NUMBER_COLUMN)?, attempt: rows::attempt(row)? })
+                Ok(NumberedAttempt {
+                    number: row.int(NUMBER_COLUMN)?,
+                    attempt: rows::attempt(row)?,
+                })
             })
         })
     }
@@ -284,9 +288,8 @@ fn position(
     transaction: &mut dyn Transaction,
     target: SqlValue,
 ) -> Result<ExportPosition, StoreError> {
-    let read = |row: &dyn RowColumns| {
-        Ok(ExportPosition { sent: row.int(0)?, settled: row.int(1)? })
-    };
+    let read =
+        |row: &dyn RowColumns| Ok(ExportPosition { sent: row.int(0)?, settled: row.int(1)? });
     Ok(transaction.first(POSITION, &[target], read)?.unwrap_or_default())
 }
 

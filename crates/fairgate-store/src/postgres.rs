@@ -44,8 +44,8 @@ use crate::private_files::{FileLock, private_folder};
 use crate::spool::{RejectedRow, Spool, SpoolFiles};
 use crate::store_options::StoreOptions;
 use crate::transaction::TransactionJob;
-pub(crate) use advisory_lock::AdvisoryLock;
 use address::PostgresAddress;
+pub(crate) use advisory_lock::AdvisoryLock;
 use connection::{
     ANSWER_TIMEOUT, PostgresConnection, SUM_TIMEOUT, with_answer_timeout, with_timeout,
 };
