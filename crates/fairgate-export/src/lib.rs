@@ -31,3 +31,7 @@ pub use export_error::ExportError;
 pub use export_status::ExportStatus;
 pub use exporter::{ExportOptions, ExportStep, ExportTask, LedgerExport, UNSENT_DAYS};
 pub use table::{TABLE, create_table_statement};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -3,9 +3,7 @@
 use fairgate_export::ExportStep;
 
 use crate::fake_clickhouse::{FakeClickHouse, InsertMode};
-use crate::ledger::{
-    Ledger, export, export_with, finish, on_every_database, options, record, row,
-};
+use crate::ledger::{Ledger, export, export_with, finish, on_every_database, options, record, row};
 
 on_every_database!(
     rows_arrive_in_order_and_in_batches,

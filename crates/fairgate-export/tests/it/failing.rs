@@ -26,12 +26,18 @@ async fn what_clickhouse_does_not_take_waits(ledger: Ledger) {
     let mut task = export.task();
     for (failures, (mode, message, summary)) in (1..).zip([
         (
-            InsertMode::Refuse(500, "Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space"),
+            InsertMode::Refuse(
+                500,
+                "Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space",
+            ),
             "refused an insert with status 500: Code: 243",
             "does not do what it is asked",
         ),
         (
-            InsertMode::Refuse(500, "Code: 193, e.displayText() = DB::Exception: Wrong password for user x"),
+            InsertMode::Refuse(
+                500,
+                "Code: 193, e.displayText() = DB::Exception: Wrong password for user x",
+            ),
             "refuses the user or the password",
             "refuses the user or the password",
         ),

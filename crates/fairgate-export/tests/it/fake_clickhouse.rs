@@ -162,7 +162,9 @@ fn select(sql: &str, tables: &mut FakeTables) -> String {
     }
     if sql.starts_with("SELECT name, type FROM system.columns") {
         let columns = tables.columns.iter().flatten();
-        return columns.map(|(name, kind)| format!("{name}\t{}\n", kind.replace('\'', "\\'"))).collect();
+        return columns
+            .map(|(name, kind)| format!("{name}\t{}\n", kind.replace('\'', "\\'")))
+            .collect();
     }
     if sql.starts_with("SELECT name FROM system.settings") {
         return if tables.is_new { "async_insert\n".to_owned() } else { String::new() };
