@@ -128,7 +128,7 @@ pub enum HttpProblem {
 }
 
 impl GatewayHttpError {
-    /// Returns what happened.
+    /// Returns the cause of the failure, without the gateway's address.
     pub fn problem(&self) -> &HttpProblem {
         &self.source
     }

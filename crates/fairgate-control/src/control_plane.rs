@@ -13,7 +13,7 @@ use fairgate_store::{DeclarationPlan, InstallationSecret, KeyHash, UnixMicros};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use crate::event_hub::EventHub;
-use crate::ledger_export::export_to;
+use crate::export_setup::export_to;
 use crate::live::{PoolHistories, PoolSnapshotCache, RecentFlowsCache, sample_until_closing};
 use crate::login_tries::LoginTries;
 use crate::projects_cache::ProjectsCache;

@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod control_plane;
 mod event_hub;
+mod export_setup;
 mod lag_in_tokens;
 pub mod ledger_export;
 pub mod live;

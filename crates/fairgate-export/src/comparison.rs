@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(3);
 pub struct ExportComparison {
     /// Rows after the last one that is compared: they wait, or were sent less than a minute ago.
     pub rows_not_compared: u64,
-    /// Days in order.
+    /// Compared days, in the order of time.
     pub days: Vec<DayComparison>,
 }
 
@@ -31,9 +31,9 @@ pub struct ExportComparison {
 pub struct DayComparison {
     /// UTC day on which the requests arrived.
     pub day: UtcDay,
-    /// Sums of the ledger.
+    /// Sums over the ledger's rows.
     pub ledger: LedgerDaySums,
-    /// Sums of ClickHouse.
+    /// Sums over the rows that ClickHouse has.
     pub clickhouse: LedgerDaySums,
 }
 

@@ -16,7 +16,7 @@ pub enum ExportError {
     Away {
         /// URL of the server, which has no password.
         url: String,
-        /// What happened.
+        /// Cause of the failure, in words.
         problem: String,
     },
     /// ClickHouse does not know the user, or the password is wrong.
@@ -24,21 +24,21 @@ pub enum ExportError {
         "ClickHouse at {url} refuses the user or the password of store.clickhouse.credential: {text}"
     )]
     Credential {
-        /// URL of the server.
+        /// URL of the ClickHouse server.
         url: String,
-        /// What ClickHouse answered, shortened.
+        /// Beginning of ClickHouse's answer.
         text: String,
     },
     /// ClickHouse refused a statement.
     #[error("ClickHouse at {url} refused {statement} with status {status}: {text}")]
     Refused {
-        /// URL of the server.
+        /// URL of the ClickHouse server.
         url: String,
-        /// Kind of the statement.
+        /// Kind of the refused statement, in words.
         statement: &'static str,
         /// HTTP status of the answer.
         status: u16,
-        /// What ClickHouse answered, shortened.
+        /// Beginning of ClickHouse's answer.
         text: String,
     },
     /// The table has other columns than the export needs, or another engine.
@@ -61,11 +61,11 @@ pub enum ExportError {
     /// ClickHouse answered something that is no answer to the statement.
     #[error("ClickHouse at {url} gave an answer to {statement} that is not understood: {text}")]
     Answer {
-        /// URL of the server.
+        /// URL of the ClickHouse server.
         url: String,
-        /// Kind of the statement.
+        /// Kind of the refused statement, in words.
         statement: &'static str,
-        /// Beginning of the answer.
+        /// Beginning of ClickHouse's answer.
         text: String,
     },
 }

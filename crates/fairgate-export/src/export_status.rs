@@ -1,4 +1,4 @@
-//! What metrics and readiness show of an export.
+//! State of an export, for metrics and readiness.
 
 /// State of an export, as one gateway knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,11 +11,11 @@ pub struct ExportStatus {
     pub backlog_seconds: u64,
     /// Rows that this gateway has sent and ClickHouse has accepted, also those that were sent again.
     pub rows_sent: u64,
-    /// Batches that failed.
+    /// Steps that failed and were tried again.
     pub failures: u64,
     /// Rows that left the ledger before they were sent, because they waited too long.
     pub rows_dropped: u64,
-    /// Why nothing is exported now; `None` if the last step went well.
+    /// Reason why nothing is exported now; `None` if the last step went well.
     pub problem: Option<&'static str>,
 }
 

@@ -76,7 +76,7 @@ pub struct LedgerExport {
 /// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportStep {
-    /// More rows wait.
+    /// There may be more rows to send.
     More,
     /// Nothing is left to send, or another gateway sends.
     Done,

@@ -10,7 +10,7 @@ pub(crate) struct SentNumbers {
 }
 
 impl SentNumbers {
-    /// Adds a number.
+    /// Adds a number that was sent.
     pub(crate) fn insert(&mut self, number: i64) {
         if self.contains(number) {
             return;
@@ -42,7 +42,7 @@ impl SentNumbers {
         }
     }
 
-    /// Forgets everything.
+    /// Forgets all numbers at once.
     pub(crate) fn clear(&mut self) {
         self.ranges.clear();
     }

@@ -84,9 +84,9 @@ pub(crate) fn insert_statement() -> String {
 /// The table as the server describes it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FoundTable {
-    /// There is none.
+    /// There is no such table.
     Missing,
-    /// It is as the export needs it.
+    /// The table is as the export needs it.
     Fits,
 }
 

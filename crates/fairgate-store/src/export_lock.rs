@@ -1,7 +1,12 @@
 //! Lock by which one gateway at a time exports the ledger.
 
+use std::pin::Pin;
+
+use crate::error::StoreError;
 use crate::postgres::AdvisoryLock;
-use crate::store::StoreFuture;
+
+/// Boxed future, for the same reason as [`StoreFuture`](crate::StoreFuture).
+type ExportLockFuture<'a> = Pin<Box<dyn Future<Output = Result<bool, StoreError>> + Send + 'a>>;
 
 /// Lock that one process at a time holds, over all processes of a database. It is free again when the process ends, or
 /// when this value is dropped.
@@ -22,7 +27,7 @@ impl ExportLock {
 
     /// Returns whether this process holds the lock, after trying to take it if it is free. Does not wait for another
     /// process.
-    pub fn try_hold(&mut self) -> StoreFuture<'_, bool> {
+    pub fn try_hold(&mut self) -> ExportLockFuture<'_> {
         Box::pin(async move {
             match &mut self.0 {
                 None => Ok(true),

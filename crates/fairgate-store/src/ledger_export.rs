@@ -61,7 +61,7 @@ const DAY_SUMS: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(input_tokens), 0) AS 
 pub struct NumberedAttempt {
     /// Number of the row: later rows have higher numbers.
     pub number: i64,
-    /// Row itself.
+    /// Content of the row.
     pub attempt: AttemptRow,
 }
 
@@ -101,19 +101,19 @@ pub struct ExportBacklog {
 /// Sums over the rows of one day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerDaySums {
-    /// Number of rows.
+    /// Number of rows of the day.
     pub rows: u64,
     /// Input tokens, with the cached ones.
     pub input_tokens: u64,
     /// Input tokens that were in the upstream's cache.
     pub cached_tokens: u64,
-    /// Output tokens.
+    /// Output tokens of the responses.
     pub output_tokens: u64,
     /// Weighted tokens that were charged.
     pub charged: u64,
     /// Tokens as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Money in micro-units.
+    /// Money, in micro-units of the installation's currency.
     pub money: u64,
 }
 

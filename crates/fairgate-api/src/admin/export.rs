@@ -13,7 +13,7 @@ pub struct ExportCheckBody {
     pub equal: bool,
     /// Rows after the last one that is compared: they wait, or were sent less than a minute ago. An upper bound.
     pub rows_not_compared: u64,
-    /// Days in order.
+    /// Compared days, in the order of time.
     pub days: Vec<ExportDayBody>,
 }
 
@@ -25,9 +25,9 @@ pub struct ExportDayBody {
     pub day: String,
     /// True if both sides are equal.
     pub equal: bool,
-    /// Sums of the ledger.
+    /// Sums over the ledger's rows.
     pub ledger: ExportSumsBody,
-    /// Sums of ClickHouse.
+    /// Sums over the rows that ClickHouse has.
     pub clickhouse: ExportSumsBody,
 }
 
@@ -35,13 +35,13 @@ pub struct ExportDayBody {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ExportSums)]
 pub struct ExportSumsBody {
-    /// Number of rows.
+    /// Number of rows that count.
     pub rows: u64,
     /// Input tokens, with the cached ones.
     pub input_tokens: u64,
     /// Input tokens that were in the upstream's cache.
     pub cached_tokens: u64,
-    /// Output tokens.
+    /// Output tokens of the responses.
     pub output_tokens: u64,
     /// Weighted tokens that were charged.
     pub charged: u64,
