@@ -237,12 +237,16 @@ impl Store {
             let sent = sent.await?;
             let unsent = self.prune_by_number(PRUNE_UNSENT, limits.unsent_before, position.settled);
             let unsent = unsent.await?;
-            let before = [SqlValue::from(limits.unsent_before)];
-            self.transact(TransactionDurability::ThroughKill, move |transaction| {
-                transaction.run(PRUNE_REMOVED, &before)
-            })
-            .await?;
+            self.prune_removed(limits.unsent_before).await?;
             Ok(PrunedRows { sent, unsent })
+        })
+    }
+
+    /// Forgets deleted guesses of requests that arrived before `before`.
+    pub(crate) fn prune_removed(&self, before: UnixMicros) -> ExportFuture<'_, u64> {
+        let before = [SqlValue::from(before)];
+        self.transact(TransactionDurability::ThroughKill, move |transaction| {
+            transaction.run(PRUNE_REMOVED, &before)
         })
     }
 
@@ -313,4 +317,14 @@ fn sums(row: &dyn RowColumns) -> Result<LedgerDaySums, StoreError> {
         provider_tokens: row.count(5)?,
         money: row.count(6)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_after_the_columns_of_an_attempt() {
+        assert_eq!(attempt_columns!().split(", ").count(), NUMBER_COLUMN);
+    }
 }

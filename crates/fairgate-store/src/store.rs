@@ -255,6 +255,8 @@ impl Store {
                 let some = self.prune_some(before).await?;
                 removed += some;
                 if some < sql::PRUNE_ROWS.unsigned_abs() {
+                    // An export that is no longer configured leaves notes behind.
+                    self.prune_removed(before).await?;
                     return Ok(removed);
                 }
             }

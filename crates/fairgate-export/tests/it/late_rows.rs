@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fairgate_store::LedgerQuery;
 use fairgate_testkit::postgres_server::shared_server;
 
 use crate::fake_clickhouse::FakeClickHouse;
@@ -12,6 +13,8 @@ async fn a_row_that_becomes_visible_late_is_sent() {
     let ledger = Ledger::new(Kind::Postgres).await;
     let (store, clickhouse) = (ledger.open().await, FakeClickHouse::start().await);
     record(&store, 0, 4).await;
+    let rows = store.attempts(LedgerQuery::default()).await.unwrap();
+    assert_eq!(rows.len(), 4, "a read brings all rows into the database");
     // Row 2 is moved aside, as if its transaction were not committed yet.
     let hide = "CREATE TABLE hidden AS SELECT * FROM attempts WHERE row_number = 2; \
                 DELETE FROM attempts WHERE row_number = 2";
