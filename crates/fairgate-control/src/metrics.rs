@@ -5,6 +5,7 @@ mod classes;
 mod export;
 mod fleet;
 mod pool_gauges;
+mod service_gauges;
 mod webhooks;
 
 use std::sync::Arc;

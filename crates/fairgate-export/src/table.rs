@@ -16,7 +16,7 @@ const SORTING_KEY: &str = "day, tenant, request, attempt";
 const ENGINE: &str = "ReplacingMergeTree";
 
 /// Names and types of the columns, in order.
-pub(crate) const COLUMNS: [(&str, &str); 44] = [
+pub(crate) const COLUMNS: [(&str, &str); 46] = [
     ("day", "Date"),
     ("tenant", "String"),
     ("request", "String"),
@@ -50,6 +50,8 @@ pub(crate) const COLUMNS: [(&str, &str); 44] = [
     ("charged", "UInt64"),
     ("charged_uncached", "UInt64"),
     ("occupied", "UInt64"),
+    ("worker_us", "UInt64"),
+    ("price_set", "String"),
     ("provider_tokens", "UInt64"),
     ("money_micro", "UInt64"),
     ("price", "String"),

@@ -30,7 +30,7 @@ const ROWS: &str = concat!(
     ", row_number FROM attempts WHERE row_number > $1 AND row_number <= $2 ORDER BY row_number LIMIT $3"
 );
 /// Place of the row number after the columns of an attempt.
-const NUMBER_COLUMN: usize = 40;
+const NUMBER_COLUMN: usize = 42;
 const NUMBERS: &str = "SELECT row_number FROM attempts WHERE row_number > $1 AND row_number <= $2 \
      ORDER BY row_number LIMIT $3";
 const LAST_NUMBER: &str = "SELECT COALESCE(MAX(row_number), 0) FROM attempts";

@@ -133,6 +133,8 @@ pub(crate) fn row(request: &str, number: u64) -> AttemptRow {
         code: None,
         brownout: false,
         occupied: 0,
+        worker_us: 30,
+        price_set: Some("wt-1".to_owned()),
         provider_tokens: 1_200 + number,
         money: MicroUnits(7 + number),
         price: None,
