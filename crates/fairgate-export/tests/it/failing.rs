@@ -64,9 +64,7 @@ async fn a_table_with_other_columns_is_named_and_left_alone(ledger: Ledger) {
     let mut other = columns();
     other.retain(|(name, _)| name != "money_micro");
     other[3].1 = "UInt8".to_owned();
-    let mut tables = clickhouse.tables();
-    (tables.columns, tables.engine) = (Some(other), "MergeTree".to_owned());
-    drop(tables);
+    clickhouse.set_table(other, "MergeTree");
     let export = export(&store, &clickhouse);
     let mut task = export.task();
     let error = task.step().await.unwrap_err();
@@ -83,9 +81,7 @@ async fn a_table_with_other_columns_is_named_and_left_alone(ledger: Ledger) {
     assert!(clickhouse.tables().inserts.is_empty());
     assert_eq!(export.status().backlog_rows, 2);
     // Once it fits, the export goes on by itself.
-    let mut tables = clickhouse.tables();
-    (tables.columns, tables.engine) = (Some(columns()), "ReplacingMergeTree".to_owned());
-    drop(tables);
+    clickhouse.set_table(columns(), "ReplacingMergeTree");
     finish(&mut task).await.unwrap();
     assert_eq!(clickhouse.counted().len(), 2);
 }

@@ -78,6 +78,17 @@ impl FakeClickHouse {
         self.tables.lock().unwrap()
     }
 
+    /// Gives it a table of somebody else, or the right one.
+    pub(crate) fn set_table(&self, columns: Vec<(String, String)>, engine: &str) {
+        let mut tables = self.tables();
+        (tables.columns, tables.engine) = (Some(columns), engine.to_owned());
+    }
+
+    pub(crate) fn drop_table(&self) {
+        let mut tables = self.tables();
+        (tables.columns, tables.rows, tables.inserts) = (None, BTreeMap::new(), Vec::new());
+    }
+
     pub(crate) fn set_mode(&self, mode: InsertMode) {
         self.tables().mode = mode;
     }
