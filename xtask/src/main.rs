@@ -7,6 +7,7 @@
 mod agents;
 mod bench;
 mod cargo_tests;
+mod clickhouse;
 mod dist;
 mod frameworks;
 mod fuzz;
@@ -58,6 +59,8 @@ Usage: cargo xtask <chore>
   test packages [--profile P]     the container image, compose, the Debian package, the chart and the site, built
                                   and used (not part of `test`, which has quick checks of them); the programs are
                                   those of the profile dist unless another is named
+  test clickhouse [ARGS]          the copy of the ledger in Debian's ClickHouse and in today's, while both sides are killed
+                                  (not part of `test`); arguments are pytest's
   lint                            rustfmt, tidy, clippy and rustdoc, warnings are errors
   tidy [--all] [--lower]          counts names and doc comments that break the rules of docs/glossary.md, and
                                   rules with more than one home; the numbers in xtask/tidy.ratchet may only

@@ -7,11 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use fairgate_config::{ConfigErrors, ReloadPlan};
+use fairgate_export::LedgerExport;
 use fairgate_fleet::Fleet;
 use fairgate_store::{DeclarationPlan, InstallationSecret, KeyHash, UnixMicros};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use crate::event_hub::EventHub;
+use crate::export_setup::export_to;
 use crate::live::{PoolHistories, PoolSnapshotCache, RecentFlowsCache, sample_until_closing};
 use crate::login_tries::LoginTries;
 use crate::projects_cache::ProjectsCache;
@@ -71,6 +73,8 @@ pub struct ControlPlane {
     pub fleet: Fleet,
     /// Hash of the admin token; replaced by a reload.
     pub admin_token: ArcSwap<KeyHash>,
+    /// Export of the ledger; `None` if the configuration asks for none.
+    pub(crate) export: Option<Arc<LedgerExport>>,
     pub(crate) snapshots: PoolSnapshotCache,
     pub(crate) flows: RecentFlowsCache,
     pub(crate) histories: Arc<PoolHistories>,
@@ -93,7 +97,10 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Creates a control plane without a reloader. Reloads are refused until [`ControlPlane::set_reloader`] sets one.
     pub fn new(data: Arc<DataPlane>, fleet: Fleet, admin_token: KeyHash) -> Self {
+        let clickhouse = data.config.load().store.clickhouse.clone();
+        let export = clickhouse.map(|clickhouse| export_to(&clickhouse, &data.store));
         Self {
+            export,
             data,
             fleet,
             admin_token: ArcSwap::from_pointee(admin_token),

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, calibration, config, events, fairshare, fleet, groups,
-    health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload,
-    requests, session, tenants, undo, usage, what_if, workers,
+    ErrorBody, attempts, audit, budgets, calibration, config, events, export, fairshare, fleet,
+    groups, health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices,
+    reload, requests, session, tenants, undo, usage, what_if, workers,
 };
 
 /// The OpenAPI document, built at the first use.
@@ -42,7 +42,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         keys::list, keys::show, keys::create, keys::patch, keys::rotate, keys::revoke,
         budgets::spent, budgets::of_group, budgets::of_tenant, budgets::of_key, hosted::show, hosted::patch,
         prices::list,
-        usage::usage, attempts::list, audit::list, undo::undo,
+        usage::usage, export::check, attempts::list, audit::list, undo::undo,
         pools::list, pools::show, pools::hold, pools::resume, pools::set_weight, pools::set_cap,
         workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
         reload::reload, reload::check, config::show, config::policy, what_if::what_if, what_if::request_journal,
