@@ -35,8 +35,6 @@ use crate::control_plane::ControlPlane;
 use fairgate_proxy::pools::journal_folder;
 use fairgate_time::wall_clock;
 
-/// Greatest number of lines that one look reads.
-const LINES_MAX: u64 = 5_000_000;
 /// Time before a request's arrival, and after its end, that its history covers. The clock of the ledger and that of the
 /// journal may differ a little.
 const MARGIN_US: i64 = 1_000_000;
@@ -201,9 +199,9 @@ pub(super) async fn what_if(
         until: Some(asked.until.map_or(now, |until| until.at(now))),
     };
     let by = asked.by.map(Attribute::from);
-    let began = Instant::now();
+    let (began, lines_max) = (Instant::now(), app.journal_lines_max());
     let (text, lines) = look(&app, move || {
-        let plan = ReplayPlan::of_folder(&folder, range)?.with_lines_max(LINES_MAX);
+        let plan = ReplayPlan::of_folder(&folder, range)?.with_lines_max(lines_max);
         let DiffRun { diff, lines } = policy_diff(&other, by, &|_| ReplayJournal::open(&plan))?;
         let mut text = Vec::new();
         diff.write_json(&mut text).map_err(ReplayError::Output)?;
@@ -335,7 +333,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         since: Some(UnixMicros(came.0.saturating_sub(MARGIN_US))),
         until: Some(UnixMicros(row.started_at.0.saturating_add(took).saturating_add(MARGIN_US))),
     };
-    let id = row.request.clone();
+    let (id, lines_max) = (row.request.clone(), app.journal_lines_max());
     let found = look(app, move || {
         let plan = ReplayPlan::of_folder(&folder, range).or_else(|error| match error {
             // The request came within the margin after the journal's beginning.
@@ -345,7 +343,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
             error => Err(error),
         });
         let plan = match plan {
-            Ok(plan) => plan.with_lines_max(LINES_MAX),
+            Ok(plan) => plan.with_lines_max(lines_max),
             Err(
                 error @ (ReplayError::NotKept { .. }
                 | ReplayError::Interrupted { .. }

@@ -77,7 +77,7 @@ impl ClassGauges {
         to.register_with_unit("class_in_flight", help, requests(), self.in_flight);
         let help = "Number of requests of the policy class that wait";
         to.register_with_unit("class_queued", help, requests(), self.queued);
-        let help = "Tokens that the policy class was served";
+        let help = "Tokens that the policy class got";
         to.register_with_unit("class_got", help, tokens(), self.got);
         let help = "Tokens that the policy class was due by its weight or quantum";
         to.register_with_unit("class_due", help, tokens(), self.due);

@@ -291,7 +291,7 @@ impl PoolGauges {
         let slots = Unit::Other("slots".to_owned());
         let requests = || Unit::Other("requests".to_owned());
         let tokens = || Unit::Other("tokens".to_owned());
-        let help = "Number of requests that may be in flight in the pool at once";
+        let help = "Slots of the pool: the number of requests that may be in flight at once";
         to.register_with_unit("pool_capacity", help, slots, self.capacity);
         let help = "Number of requests in flight in the pool";
         to.register_with_unit("pool_in_flight", help, requests(), self.in_flight);
@@ -323,7 +323,7 @@ impl PoolGauges {
         to.register_with_unit("pool_outside_bound", help, flows, self.outside);
         let help = "Largest difference between got and due of any flow of a share node";
         to.register_with_unit("pool_difference", help, tokens(), self.largest_difference);
-        let help = "Tokens that the tenant was served; only the 50 tenants with the largest difference are listed";
+        let help = "Tokens that the tenant got; only the 50 tenants with the largest difference are listed";
         to.register_with_unit("tenant_got", help, tokens(), self.tenant_got);
         let help = "Tokens that the tenant was due by its weight; same tenants as fairgate_tenant_got_tokens";
         to.register_with_unit("tenant_due", help, tokens(), self.tenant_due);

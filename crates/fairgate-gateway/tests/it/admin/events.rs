@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use super::ledger::row;
 use super::{Fixture, TOKEN, request};
 use crate::support::SOON;
 
@@ -120,4 +121,78 @@ async fn a_tenant_reads_its_own_and_nothing_else() {
         assert_eq!(answer.refused(403), "admin_only", "{kinds}");
     }
     assert_eq!(it.get("/api/v1/events?kinds=loud").await.refused(400), "invalid_query");
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_told_how_much_it_missed_and_begins_anew() {
+    let it = Fixture::new().await;
+    let mut reading = Reading::of(&it, TOKEN, "?kinds=live,ended").await;
+    assert_eq!(reading.next_of("live").await["full"], true);
+    // The reader takes nothing while more attempts end than are kept for it.
+    let ended = 1000;
+    for number in 0..ended {
+        it.app().ended.tell(&row(&format!("r{number}"), "chat", 1));
+    }
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    let gap = reading.next_of("gap").await;
+    assert_eq!(gap["kinds"], json!(["live", "ended"]));
+    let missed = gap["missed"].as_u64().expect("a number");
+    let mut told = 0;
+    let live = loop {
+        match reading.next().await {
+            (name, _) if name == "ended" => told += 1,
+            (name, live) if name == "live" => break live,
+            (name, data) => panic!("{name}: {data}"),
+        }
+    };
+    assert_eq!(live["full"], true, "what changed meanwhile is not known");
+    assert!(told >= 500 && told + missed >= ended, "{told} told, {missed} missed");
+}
+
+/// More attempts end at once than the gateway keeps for the task that tells the readers.
+#[tokio::test]
+async fn what_no_reader_can_be_told_is_counted_as_missed() {
+    let it = Fixture::new().await;
+    let mut reading = Reading::of(&it, TOKEN, "?kinds=ended").await;
+    let mut others = Reading::of(&it, TOKEN, "?kinds=live").await;
+    others.next_of("live").await;
+    let ended = 1500;
+    for number in 0..ended {
+        it.app().ended.tell(&row(&format!("r{number}"), "chat", 1));
+    }
+    let (mut told, mut missed) = (0, 0);
+    while told + missed < ended {
+        match reading.next().await {
+            (name, _) if name == "ended" => told += 1,
+            (name, data) if name == "gap" => {
+                assert_eq!(data["kinds"], json!(["ended"]));
+                missed += data["missed"].as_u64().expect("a number");
+            }
+            (name, data) => panic!("{name}: {data}"),
+        }
+    }
+    assert!(told > 0 && missed > 0, "{told} told, {missed} missed");
+}
+
+#[tokio::test]
+async fn changes_of_the_fleet_are_told_to_the_admin() {
+    let it = Fixture::new().await;
+    it.tenant("prod", "chat").await;
+    let mut reading = Reading::of(&it, TOKEN, "?kinds=live,fleet").await;
+    // The fleet has been looked at once when the first event comes.
+    reading.next_of("live").await;
+    it.post("/api/v1/projects", json!({"id": "web", "tenant": "chat"})).await.expect(201);
+    it.post("/api/v1/agents", json!({"id": "ada"})).await.expect(201);
+    let change = reading.next_of("fleet").await;
+    assert_eq!(
+        (&change["projects"][0]["id"], &change["projects"][0]["tenant"]),
+        (&json!("web"), &json!("chat"))
+    );
+    assert_eq!(change["agents"][0]["id"], "ada");
+    assert!(change["at"].is_string() && change.get("gone").is_none(), "{change}");
+    it.patch("/api/v1/projects/web", json!({"status": "ARCHIVED"})).await.expect(200);
+    let change = reading.next_of("fleet").await;
+    assert_eq!((&change["gone"], change.get("agents")), (&json!({"projects": ["web"]}), None));
 }
