@@ -74,7 +74,7 @@ pub(super) struct WhatIfRequest {
     policy_file: Option<String>,
     /// Weights of flows under the pool's own policy, 1 to 64 of them.
     #[serde(default)]
-    #[schema(max_items = 64)]
+    #[schema(min_items = 1, max_items = 64)]
     weights: Option<Vec<WhatIfWeight>>,
 }
 

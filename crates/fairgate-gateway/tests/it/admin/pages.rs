@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use http::{Method, StatusCode};
 
 use crate::support::client::{Answer, Question, get, post};
-use crate::support::{House, house_with, sim};
+use crate::support::{House, house_with};
 
 /// What the pages are allowed. The last two narrow what a page could do with a `<base>` or a form.
 const POLICY: [&str; 10] = [
@@ -102,11 +102,9 @@ async fn what_is_no_page_is_not_found() {
         "/pools",
     ] {
         let answer = get(path).ask(addr).await;
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (StatusCode::NOT_FOUND, "not_found"),
-            "{path}"
-        );
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        // The first code is for a path that begins as those of the pages do.
+        assert!(["unknown_path", "not_found"].contains(&&*answer.code()), "{}", answer.text());
     }
     let posted = post("/", &serde_json::json!({})).ask(addr).await;
     assert_eq!(posted.status, StatusCode::METHOD_NOT_ALLOWED);

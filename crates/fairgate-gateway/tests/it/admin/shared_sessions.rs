@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use fairgate_gateway::{Gateway, GatewayDrainReport, GatewayOptions};
-use fairgate_store::KeyHash;
+use fairgate_store::{KeyHash, Store, StoreOptions};
 use fairgate_time::wall_clock;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -59,9 +59,11 @@ async fn log_out(addr: SocketAddr, cookie: &str) {
 
 /// A second gateway on the database of the first.
 async fn beside(house: &House, folder: &Folder) -> Gateway {
+    let database = format!("sqlite:{}", house.folder.0.join("fairgate.db").display());
+    let (store, _) = Store::open(&database, StoreOptions::default()).await.expect("a store");
     let options = GatewayOptions {
         config: config(folder, NOWHERE),
-        store: house.store.clone(),
+        store,
         admin_token: KeyHash::of(b"admin"),
         may_disable_most: false,
     };

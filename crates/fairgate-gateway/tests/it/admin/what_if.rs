@@ -4,18 +4,20 @@ use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
+use futures_util::future::select;
 use serde_json::{Value, json};
 
 use crate::support::client::{Answer, get, post};
-use crate::support::{House, house, sim};
+use crate::support::{House, SOON, house, sim};
 
 /// A file in the folder of a journal that nobody can read yet: opening it waits for whoever writes it.
 struct UnwrittenFile(PathBuf);
 
 impl UnwrittenFile {
     fn new(house: &House) -> Self {
-        let path = house.folder.0.join("journal/sim/00000000-start.jsonl");
+        let path = house.folder.0.join("journal/sim/0-start.jsonl");
         let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo");
         assert!(made.success(), "{}", path.display());
         Self(path)
@@ -41,6 +43,23 @@ async fn what_if(addr: SocketAddr) -> Answer {
         .await
 }
 
+/// Waits until the journal, which is written beside the pool, has the ends of so many requests.
+async fn until_journaled(house: &House, count: usize) {
+    let folder = house.folder.0.join("journal/sim");
+    let written = async {
+        loop {
+            let files = fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file"));
+            let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+            let ends: usize = texts.map(|text| text.matches("\"event\":\"release\"").count()).sum();
+            if ends >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, written).await.expect("the journal is written");
+}
+
 /// A gateway whose journal has some requests, and the id of one of them.
 async fn with_requests(url: &str) -> (House, String) {
     let house = house(url).await;
@@ -52,8 +71,8 @@ async fn with_requests(url: &str) -> (House, String) {
         assert_eq!(answer.status, 200, "{}", answer.text());
         id = answer.header("x-fairgate-request-id").expect("an id").to_owned();
     }
-    house.rows_soon(3).await;
     house.quiet().await;
+    until_journaled(&house, 3).await;
     (house, id)
 }
 
@@ -63,11 +82,9 @@ async fn one_look_into_the_journal_runs_at_a_time() {
     let (house, id) = with_requests(&sim.url()).await;
     let addr = house.gateway.addr();
     let unwritten = UnwrittenFile::new(&house);
-    let (one, other) = (tokio::spawn(what_if(addr)), tokio::spawn(what_if(addr)));
-    let (refused, looking) = tokio::select! {
-        answer = one => (answer, other),
-        answer = other => (answer, one),
-    };
+    // Either may be the first to look; the other one is refused.
+    let looks = select(tokio::spawn(what_if(addr)), tokio::spawn(what_if(addr)));
+    let (refused, looking) = looks.await.factor_first();
     let is_busy = |answer: &Answer| {
         assert_eq!((answer.status.as_u16(), &*answer.code()), (429, "what_if_busy"));
         assert_eq!(answer.header("retry-after"), Some("2"));
