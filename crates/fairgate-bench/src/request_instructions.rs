@@ -62,6 +62,8 @@ const PROMPT_BYTES: usize = 920;
 const CHUNK_BYTES: [usize; 2] = [1024, 1];
 /// Greatest ratio of the instructions of a stream in one-byte chunks to those of the same stream in larger chunks.
 const CHUNKS_RATIO_MAX: f64 = 10.0;
+/// Greatest ratio of the instructions of a request to those that it would have without the history of the pools.
+const HISTORY_RATIO_MAX: f64 = 1.01;
 /// Divisor of the number of requests in a round of streams: it has the requests of an ordinary round ÷ this number.
 const STREAM_PART: usize = 20;
 /// Number of requests before the first round. They open the connections and make tables grow to their usual size.
@@ -93,7 +95,7 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     let gateway = count_gateway(options, &runtime, folder.path(), upstream)?;
     say("done");
     print_tables(options, &proxy, &gateway.chats);
-    let holds = print_chunks(&gateway);
+    let holds = [print_chunks(&gateway), print_history(&gateway)] == [true; 2];
     if options.details {
         println!("The stream in one-byte chunks:");
         print_details(median(&gateway.streams[1]));
@@ -299,9 +301,24 @@ struct WatchedFunctions {
     is_inside: fn(&str) -> bool,
 }
 
+const HISTORY: &str = "history, with all that it calls";
+
+/// Returns whether a function belongs to the history of the pools.
+fn is_history(name: &str) -> bool {
+    let modules = [
+        "fairgate_history::",
+        "::flow_totals::",
+        "::flow_counts::",
+        "::pool_histories::",
+        "::recent_refusals::",
+    ];
+    modules.iter().any(|module| name.contains(module))
+}
+
 /// Sets of watched functions. Their instructions overlap with each other and with those of the parts, so that they do
 /// not add up.
-const WATCHED: [WatchedFunctions; 6] = [
+const WATCHED: [WatchedFunctions; 7] = [
+    WatchedFunctions { name: HISTORY, is_inside: is_history },
     WatchedFunctions {
         name: "`Pool::apply`, with all that it calls",
         is_inside: |name| name.contains("fairgate_core::pool::Pool") && name.ends_with("apply"),
@@ -369,6 +386,26 @@ fn print_chunks(gateway: &GatewayProfiles) -> bool {
         CHUNK_BYTES[1],
     );
     ratio <= CHUNKS_RATIO_MAX
+}
+
+/// Prints how many times as many instructions a request costs as without the pools' history, and returns whether the
+/// bar holds.
+///
+/// What is inlined counts by its source file, and what is called with everything that it calls. Some of it counts
+/// twice, so the ratio is an upper bound.
+fn print_history(gateway: &GatewayProfiles) -> bool {
+    let round = median(&gateway.chats);
+    let own = round.parts().get(&WorkPart::History).copied().unwrap_or(0);
+    let called = round.calls_into(is_history).instructions;
+    let (all, history) = (round.per_request(), round.divided(own + called));
+    let ratio = all / (all - history);
+    println!(
+        "History: at most {} of {} instructions a request: {ratio:.4}× a request without it, at most \
+         {HISTORY_RATIO_MAX:.2}× allowed.",
+        hundreds(history),
+        hundreds(all)
+    );
+    ratio <= HISTORY_RATIO_MAX
 }
 
 fn part_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 4]> {
