@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use fairgate_gateway::{Gateway, GatewayDrainReport, GatewayOptions};
-use fairgate_store::{KeyHash, Store, StoreOptions};
+use fairgate_store::KeyHash;
 use fairgate_time::wall_clock;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -59,11 +59,9 @@ async fn log_out(addr: SocketAddr, cookie: &str) {
 
 /// A second gateway on the database of the first.
 async fn beside(house: &House, folder: &Folder) -> Gateway {
-    let database = format!("sqlite:{}", house.folder.0.join("fairgate.db").display());
-    let (store, _) = Store::open(&database, StoreOptions::default()).await.expect("a store");
     let options = GatewayOptions {
         config: config(folder, NOWHERE),
-        store,
+        store: house.store.clone(),
         admin_token: KeyHash::of(b"admin"),
         may_disable_most: false,
     };
@@ -103,7 +101,8 @@ async fn a_session_is_good_at_every_gateway_of_the_database_until_somebody_logs_
     assert!(is_over(there, &tenant).await);
     let drained = second.drain(Duration::from_secs(5)).await;
     assert_eq!(drained, GatewayDrainReport::default());
-    house.close().await;
+    // The second gateway has closed the store of both.
+    house.gateway.drain(Duration::from_secs(5)).await;
 }
 
 #[tokio::test]
