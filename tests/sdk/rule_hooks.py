@@ -3,6 +3,8 @@
 A case that is meant to be valid is changed so that it follows them. What is meant to be invalid is sent as it was made.
 """
 
+import json
+
 import schemathesis
 from schemathesis.generation import GenerationMode
 
@@ -34,7 +36,7 @@ def one_change(body):
     if change == "weights":
         body["weights"] = [{"by": "tenant", "flow": "demo", "weight": 7}]
     elif change == "policy_file":
-        body["policy_file"] = "share: {by: tenant}"
+        body["policy_file"] = json.dumps(POLICY)
     else:
         body["policy"] = POLICY
     body.pop("since", None)

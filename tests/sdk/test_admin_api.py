@@ -68,7 +68,7 @@ def test_schemathesis_finds_nothing_as_a_tenant(own_gateway, tmp_path):
         own_gateway.key,
         tmp_path,
         "--max-examples",
-        "40",
+        "20",
         "--include-path-regex",
         "^/api/v1/(me|requests|session|projects|tasks|workspaces)(/|$)",
         "--phases",
@@ -91,7 +91,7 @@ def test_streams_refuse_what_is_wrong(own_gateway, tmp_path, kind):
         "--mode",
         "negative",
         "--max-examples",
-        "40",
+        "20",
         "--phases",
         "coverage,fuzzing",
     )
