@@ -81,10 +81,10 @@ async function startPostgres() {
   if (process.env.FAIRGATE_PG) return { url: process.env.FAIRGATE_PG, close: async () => {} };
   const programs = await postgresPrograms();
   if (!programs) throw new Error('this test needs PostgreSQL: `cargo xtask test` installs it, and so does `apt-get install postgresql`');
-  const script = await readFile(fileURLToPath(new URL('../../crates/fairgate-store/tests/it/server.sh', import.meta.url)), 'utf8');
+  const script = await readFile(fileURLToPath(new URL('../../crates/fairgate-testkit/src/postgres_server.sh', import.meta.url)), 'utf8');
   const port = await freePort();
   // PostgreSQL refuses to run as root.
-  const words = ['sh', '-c', script, 'server.sh', programs, String(port)];
+  const words = ['sh', '-c', script, 'postgres_server.sh', programs, String(port), 'fsync = off\n'];
   const isRoot = process.getuid?.() === 0;
   const [program, ...rest] = isRoot ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--init-groups', ...words] : words;
   const server = spawn(program, rest, { stdio: ['pipe', 'pipe', 'inherit'], cwd: '/' });

@@ -73,7 +73,7 @@ pub use reload::{
     effective_settings,
 };
 pub use values::{DEADLINE_FORMS, format_thousandths, parse_deadline, parse_thousandths};
-pub use warnings::PolicyWarning;
+pub use warnings::{EQUAL_WEIGHTS_WARNING, PolicyWarning};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

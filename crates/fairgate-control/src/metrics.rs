@@ -4,6 +4,7 @@
 mod classes;
 mod fleet;
 mod pool_gauges;
+mod service_gauges;
 mod webhooks;
 
 use std::sync::Arc;

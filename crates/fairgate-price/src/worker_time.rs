@@ -97,6 +97,7 @@ mod full_windows;
 mod least_squares;
 mod meter;
 mod running_requests;
+mod source_deviations;
 mod window_log;
 mod window_model;
 mod work_sources;

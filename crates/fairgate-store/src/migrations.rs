@@ -135,6 +135,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/24.sqlite.sql"),
         postgres: include_str!("migrations/24.postgres.sql"),
     },
+    Migration {
+        version: 25,
+        sqlite: include_str!("migrations/25.sqlite.sql"),
+        postgres: include_str!("migrations/25.postgres.sql"),
+    },
 ];
 
 /// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older

@@ -260,6 +260,10 @@ impl PostgresStore {
         read!(self, session => queries::prices(session))
     }
 
+    pub(crate) async fn other_gateways(&self) -> Result<u64> {
+        read!(self, session => queries::other_gateways(session))
+    }
+
     pub(crate) async fn currency(&self) -> Result<Option<Currency>> {
         read!(self, session => queries::currency(session))
     }

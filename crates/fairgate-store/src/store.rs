@@ -184,6 +184,15 @@ impl Store {
         on!(self, it => it.prices())
     }
 
+    /// Returns the number of other gateways that have the database open now, by the database's clock. A SQLite file is
+    /// open in one process.
+    pub fn other_gateways(&self) -> StoreFuture<'_, u64> {
+        match &self.backend {
+            StoreBackend::Sqlite(_) => Box::pin(ready(Ok(0))),
+            StoreBackend::Postgres(it) => Box::pin(it.other_gateways()),
+        }
+    }
+
     /// Returns the currency of the installation; `None` before the first price was stored.
     pub fn currency(&self) -> StoreFuture<'_, Option<Currency>> {
         on!(self, it => it.currency())

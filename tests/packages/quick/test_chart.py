@@ -61,7 +61,7 @@ def test_the_chart_renders_what_kubernetes_and_fairgate_accept(helm, fairgate, t
     environment = {
         "FAIRGATE_ADMIN_TOKEN": "a-token-of-16-characters-or-more",
         "FAIRGATE_STORE_URL": "postgres://fairgate:secret@db/fairgate",
-        "OPENAI_API_KEY": "sk-secret",
+        "OPENAI_API_KEY": "sk-a-secret-of-16-characters",
     }
     run(fairgate, "check", file, env=environment)
 

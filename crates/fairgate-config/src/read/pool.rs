@@ -77,7 +77,13 @@ pub(super) fn pools(
     has_prices: bool,
 ) -> Option<Vec<PoolDraft>> {
     let mut taken = PoolNamesTaken { has_prices, ..PoolNamesTaken::default() };
-    Some(field.list()?.into_iter().map(|field| pool(field, upstreams, &mut taken)).collect())
+    let fields = field.list()?;
+    let drafts: Vec<PoolDraft> =
+        fields.iter().map(|field| pool(field.clone(), upstreams, &mut taken)).collect();
+    for (field, draft) in fields.iter().zip(&drafts) {
+        check_whole_load_is_seen(field, draft, &drafts, upstreams.unwrap_or_default());
+    }
+    Some(drafts)
 }
 
 fn pool(
@@ -508,6 +514,40 @@ fn worker_prices(field: ConfigField<'_>) -> Option<WorkerPrices> {
         output: output?,
         context_output: context_output?,
     })
+}
+
+/// Records an error if the pool would learn the prices of a worker that a pool with `observe: false` uses too, so that
+/// other gateways may use it.
+fn check_whole_load_is_seen(
+    field: &ConfigField<'_>,
+    pool: &PoolDraft,
+    all: &[PoolDraft],
+    upstreams: &[UpstreamDraft<'_>],
+) -> Option<()> {
+    let config = pool.config.as_ref()?;
+    if config.cost.unit == CostUnit::Tokens || config.cost.prices.is_some() || !config.observe {
+        return None;
+    }
+    let url = |name: &String| {
+        let upstream = upstreams.iter().find(|upstream| upstream.name.as_ref() == Some(name));
+        upstream?.config.as_ref().map(|config| &config.url)
+    };
+    let is_used = |by: &PoolConfig, url_here| by.workers.iter().any(|name| url(name) == url_here);
+    for worker in &config.workers {
+        let here = url(worker);
+        let mut users = all.iter().filter_map(|draft| draft.config.as_ref());
+        let mut others = users.clone().filter(|other| !other.observe && is_used(other, here));
+        let is_stated = users.any(|other| other.cost.prices.is_some() && is_used(other, here));
+        if let Some(other) = others.next().filter(|_| here.is_some() && !is_stated) {
+            let problem = format!(
+                "needs prices, because the pool {:?}, which has observe: false, uses the worker {worker:?} too, and a gateway \
+                 that does not see all that a worker does cannot learn them: state prices, or unit: tokens",
+                other.name
+            );
+            return field.wrong_below("cost.unit", problem);
+        }
+    }
+    None
 }
 
 /// Records an error if the pool counts worker time and none of its workers has a time that the gateway can price.

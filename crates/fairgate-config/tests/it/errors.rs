@@ -573,6 +573,30 @@ fn worker_time_needs_a_worker_whose_time_can_be_priced() {
 }
 
 #[test]
+fn prices_of_a_worker_are_not_learned_where_others_use_it() {
+    let pools = |first: &str, second: &str| {
+        format!(
+            "upstreams: [{{name: a, url: 'http://10.0.0.1'}}, {{name: b, url: 'http://10.0.0.1'}}, {{name: c, url: 'http://10.0.0.2'}}]\n\
+             pools:\n  - {{name: p, models: [m], capacity: 4, {first}}}\n  - {{name: q, models: [n], capacity: 4, {second}}}\n"
+        )
+    };
+    let learns = "workers: [a], cost: {unit: worker_time}";
+    let told = "pools[0].cost.unit: needs prices, because the pool \"q\", which has observe: false, uses the worker \"a\" too, and a \
+                gateway that does not see all that a worker does cannot learn them: state prices, or unit: tokens";
+    for same in ["a", "b"] {
+        let lines = errors(&pools(learns, &format!("workers: [{same}], observe: false")));
+        assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
+    }
+    let folder = Folder::new();
+    let prices = "{request: 1, input: 1, input_input: 1, cached: 1, output: 1, context_output: 1}";
+    let stated =
+        format!("workers: [a], observe: false, cost: {{unit: worker_time, prices: {prices}}}");
+    for fine in ["workers: [c], observe: false", "workers: [a]", &stated] {
+        folder.parse(&pools(learns, fine)).unwrap_or_else(|errors| panic!("{fine}: {errors}"));
+    }
+}
+
+#[test]
 fn one_mistake_is_one_error() {
     // An upstream that is wrong is still known by its name, and its slots do not make the capacity missing.
     let text = LEAST.replace("http://10.0.0.11:8000, slots: 16", "10.0.0.11:8000, slots: many");

@@ -107,8 +107,15 @@ fn it_is_read_as_it_ships() {
     assert_eq!(config.data_dir, folder.path().join("fairgate-data"));
 }
 
-const PRICES: &str =
-    "prices: {currency: USD, models: [{model: default, input: 2.50, output: 10}]}\n";
+const PRICES: &str = "
+prices:
+  currency: USD
+  models:
+    - {model: llama-3.1-8b, input: 0, output: 0}
+    - {model: default, input: 2.50, output: 10}
+    - {model: gpt-4o, input: 2.50, output: 10}
+    - {model: gpt-4o-mini, input: 0.15, output: 0.60}
+";
 
 /// What a file must declare besides: the groups of its tenants, and the tenants of its keys.
 fn declared_before(text: &str) -> String {

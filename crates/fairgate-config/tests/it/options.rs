@@ -336,6 +336,10 @@ fn base(option: &str) -> Value {
         let price = json!({"model": "llama", "input": 2.5, "output": 10});
         base["prices"] = json!({"currency": "USD", "models": [price]});
     }
+    if option.contains(".limits.") && option.contains("money_per_") {
+        let price = |model: &str| json!({"model": model, "input": 2.5, "output": 10});
+        base["prices"]["models"] = json!([price("llama"), price("other")]);
+    }
     if let Some((section, _)) = option.rsplit_once('.') {
         let section = at(&mut base, section);
         if section.is_null() {

@@ -8,7 +8,8 @@ use axum::extract::State;
 use fairgate_api::admin::{
     CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
 };
-use fairgate_proxy::pools::{TenantWork, WorkerCalibration};
+use fairgate_config::EQUAL_WEIGHTS_WARNING;
+use fairgate_proxy::pools::{PoolHandle, TenantWork, WorkerCalibration};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
@@ -35,12 +36,13 @@ pub(super) async fn of_pool(
     let pool = pool_by_name(&app, &name)?;
     let workers = pool.calibration();
     let has_prices = !workers.is_empty();
+    let of_all = pool_notes(&app, &pool);
     Ok(Json(CalibrationBody {
         pool: pool.name.to_string(),
         unit: pool.setup().unit().name().to_owned(),
         prices: has_prices.then(|| prices_body(pool.setup().mean_prices())),
         tenants: tenants(&workers),
-        workers: workers.into_iter().map(worker_body).collect(),
+        workers: workers.into_iter().map(|worker| worker_body(worker, &of_all)).collect(),
     }))
 }
 
@@ -51,7 +53,22 @@ fn prices_body(
     WorkerPricesBody { request, input, input_input, cached, output, context_output }
 }
 
-fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
+/// Returns the sentences that concern all workers of a pool whose prices are learned.
+fn pool_notes(app: &ControlPlane, pool: &PoolHandle) -> Vec<String> {
+    let others = app.data.other_gateways();
+    let of_others = (others > 0).then(|| {
+        format!(
+            "{others} other gateways are on this database: if they use this worker, its prices are learned from a part of the \
+             load and are wrong; state cost.prices, see docs/currency.md#several-gateways"
+        )
+    });
+    let has_equal_weights = app.data.config.load().has_equal_weights(&pool.config());
+    let of_weights = has_equal_weights.then(|| EQUAL_WEIGHTS_WARNING.to_owned());
+    of_others.into_iter().chain(of_weights).collect()
+}
+
+/// Returns a worker as the API shows it. `of_all` are the sentences that concern all workers.
+fn worker_body(worker: WorkerCalibration, of_all: &[String]) -> WorkerCalibrationBody {
     let requests = worker.requests.iter().map(|request| TypicalRequestBody {
         tenant: request.tenant.to_string(),
         model: request.model.to_string(),
@@ -60,6 +77,8 @@ fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
         output_tokens: request.work.output,
         cost_us: request.cost_us,
     });
+    let learns = worker.learning != "stated";
+    let of_all = of_all.iter().filter(|_| learns).cloned();
     WorkerCalibrationBody {
         requests: requests.collect(),
         learning: worker.learning.to_owned(),
@@ -71,7 +90,7 @@ fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
         windows: worker.status.windows,
         deviation: worker.status.deviation_ppm as f64 / 1e6,
         changes: worker.status.changes,
-        notes: worker.notes,
+        notes: worker.notes.into_iter().chain(of_all).collect(),
         worker: worker.worker,
     }
 }

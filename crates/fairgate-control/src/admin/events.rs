@@ -33,7 +33,6 @@ use super::auth::Viewer;
 use super::me::pool_of;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
-use super::requests::family_in;
 use crate::control_plane::ControlPlane;
 use crate::event_hub::{HubEvent, HubReader};
 
@@ -286,7 +285,7 @@ impl EventSubscriber {
         let body = match &self.tenant {
             None => body,
             Some(caller) if *caller.tenant != *row.tenant => return,
-            Some(_) => for_tenant(body, |pool, class| family_in(&self.app, pool, class)),
+            Some(_) => for_tenant(&self.app, body),
         };
         if let Ok(text) = serde_json::to_string(&body) {
             self.put("ended", &text);

@@ -12,11 +12,12 @@ use axum::response::{IntoResponse, Response};
 use fairgate_api::JsonWholeNumber;
 use fairgate_api::admin::FlowAttribute;
 use fairgate_api::error::ConfigProblem;
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Weight;
 use fairgate_replay::{
     DiffRun, FlowWeight, HistoryCollector, OtherPolicy, ReplayError, ReplayJournal, ReplayPlan,
-    ReplayRange, policy_diff, replay,
+    ReplayRange, ShownUnit, policy_diff, replay,
 };
 use fairgate_store::{AttemptRow, LedgerQuery, UnixMicros};
 use http::header::CONTENT_TYPE;
@@ -313,6 +314,20 @@ pub(super) async fn request_journal(
     history(&app, &rows).await.map(Json)
 }
 
+/// Returns the unit in which the scheduler counted an attempt. The pool may count in another unit now.
+fn shown_unit(app: &ControlPlane, pool: &str, row: &AttemptRow) -> ShownUnit {
+    let counts_time = || {
+        let pool = app.data.pools.named(pool);
+        pool.is_some_and(|pool| pool.setup().unit() == CostUnit::WorkerTime)
+    };
+    match (&row.price_set, row.worker_us) {
+        (Some(_), _) => ShownUnit::WorkerTime,
+        // On a worker whose time has no price, the row does not tell.
+        (None, 0) if counts_time() => ShownUnit::WorkerTime,
+        (None, _) => ShownUnit::Tokens,
+    }
+}
+
 async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJournalBody, ApiError> {
     let none = |sentence: String| RequestJournalBody { story: vec![sentence], history: None };
     let last = rows.iter().find(|row| row.last).or(rows.first());
@@ -334,6 +349,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         until: Some(UnixMicros(row.started_at.0.saturating_add(took).saturating_add(MARGIN_US))),
     };
     let (id, lines_max) = (row.request.clone(), app.journal_lines_max());
+    let unit = shown_unit(app, pool, row);
     let found = look(app, move || {
         let plan = ReplayPlan::of_folder(&folder, range).or_else(|error| match error {
             // The request came within the margin after the journal's beginning.
@@ -357,7 +373,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         replay(&mut pool, &mut journal, &mut collector)?;
         collector.finish();
         let (mut words, mut json) = (Vec::new(), Vec::new());
-        collector.write_words(&mut words).map_err(ReplayError::Output)?;
+        collector.write_words(&mut words, unit).map_err(ReplayError::Output)?;
         collector.write_json(&mut json, journal.other_edition()).map_err(ReplayError::Output)?;
         let is_empty = collector.is_empty();
         Ok(if is_empty { Err(String::new()) } else { Ok((words, json)) })

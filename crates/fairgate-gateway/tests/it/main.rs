@@ -44,4 +44,6 @@ mod tiers;
 mod unrecorded;
 mod unwell;
 mod worker_time;
+mod worker_time_loop;
+mod worker_time_shared;
 mod workers;

@@ -86,15 +86,28 @@ impl FullWindows {
             }
             false => 0.0,
         };
-        let bounded =
-            |price: f64, start: f64| whole(PICOS * price.clamp(0.0, START_FACTOR_MAX * start));
+        let most = self.greatest_prices(start, slots);
+        let bounded = |price: f64, most: u64| whole(PICOS * price.max(0.0)).min(most);
         WorkerPrices {
-            request: bounded(solution.prompt + saved, start.prompt),
-            input: bounded(solution.input, start.input),
-            input_input: bounded(solution.position, start.position),
-            cached: bounded(solution.cached, start.cached),
-            output: bounded(decode - per_output * saved, start.step / batch + start.output),
-            context_output: bounded(solution.context, start.context),
+            request: bounded(solution.prompt + saved, most.request),
+            input: bounded(solution.input, most.input),
+            input_input: bounded(solution.position, most.input_input),
+            cached: bounded(solution.cached, most.cached),
+            output: bounded(decode - per_output * saved, most.output),
+            context_output: bounded(solution.context, most.context_output),
+        }
+    }
+
+    /// Returns the greatest prices of a worker with these start ratios: 64 times what they give.
+    pub(super) fn greatest_prices(&self, start: &WindowCoefficients, slots: u32) -> WorkerPrices {
+        let most = |start: f64| whole(PICOS * START_FACTOR_MAX * start);
+        WorkerPrices {
+            request: most(start.prompt),
+            input: most(start.input),
+            input_input: most(start.position),
+            cached: most(start.cached),
+            output: most(start.step / self.batch(slots) + start.output),
+            context_output: most(start.context),
         }
     }
 

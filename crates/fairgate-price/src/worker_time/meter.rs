@@ -4,6 +4,7 @@ use super::cost::{FullBatch, RequestWork, WorkerPrices};
 use super::float_math::{count, whole};
 use super::full_windows::FullWindows;
 use super::running_requests::{MeteredRequest, RunningRequest, RunningRequests};
+use super::source_deviations::{SourceBits, SourceDeviations};
 use super::window_log::{DecodingSpan, EngineSteps, PromptWork, WindowLog, WorkWindow};
 use super::window_model::WindowModel;
 use super::work_sources::{WorkSource, WorkSources};
@@ -63,6 +64,9 @@ pub struct MeterStatus {
     pub fill_ppm: u64,
     /// Seconds of full windows that the fill is known from; 30 at most.
     pub full_seconds: u64,
+    /// The source in whose presence windows are furthest from predicted; `None` if they are not clearly further than all
+    /// windows.
+    pub worst_source: Option<WorkSource>,
 }
 
 /// State of a meter's learning.
@@ -102,6 +106,7 @@ pub struct WorkerTimeMeter {
     untracked: u32,
     running: RunningRequests,
     sources: WorkSources,
+    deviations: SourceDeviations,
     windows: WindowLog,
     model: WindowModel,
     full: FullWindows,
@@ -115,6 +120,9 @@ pub struct WorkerTimeMeter {
     ended_since: u64,
     /// Requests among these that streamed.
     streamed_since: u64,
+    /// The greatest prices that the present set might have.
+    #[cfg(test)]
+    pub(super) greatest_prices: WorkerPrices,
 }
 
 impl WorkerTimeMeter {
@@ -134,7 +142,10 @@ impl WorkerTimeMeter {
 
     pub(super) fn with_start_ratios(slots: u32, ratio_factors: [f64; 7]) -> Self {
         let (model, full) = (WindowModel::new(ratio_factors), FullWindows::default());
-        let prices = full.prices(&model.fit(), slots);
+        let fit = model.fit();
+        let prices = full.prices(&fit, slots);
+        #[cfg(test)]
+        let start = fit.start;
         Self {
             slots,
             now_us: 0,
@@ -148,6 +159,7 @@ impl WorkerTimeMeter {
             untracked: 0,
             running: RunningRequests::default(),
             sources: WorkSources::default(),
+            deviations: SourceDeviations::default(),
             windows: WindowLog::new(),
             model,
             full,
@@ -158,6 +170,8 @@ impl WorkerTimeMeter {
             learned_us: 0,
             ended_since: 0,
             streamed_since: 0,
+            #[cfg(test)]
+            greatest_prices: full.greatest_prices(&start, slots),
         }
     }
 
@@ -202,6 +216,7 @@ impl WorkerTimeMeter {
         let GrantedRequest { source, expected, streams } = granted;
         let added = self.running.insert(RunningRequest {
             source,
+            bit: self.deviations.bit(source),
             expected,
             choices: count(expected.choices.max(1)),
             tokens_per_chunk: self.sources.chunk_tokens(source),
@@ -308,6 +323,7 @@ impl WorkerTimeMeter {
             deviation_ppm: millionths(self.model.deviation()),
             fill_ppm: millionths(self.full.fill()),
             full_seconds: whole(self.full.seconds()),
+            worst_source: self.deviations.worst(),
         }
     }
 
@@ -326,6 +342,7 @@ impl WorkerTimeMeter {
         size_of::<Self>()
             + self.running.memory_bytes()
             + self.windows.memory_bytes()
+            + self.deviations.memory_bytes()
             + WorkSources::memory_bytes_max()
     }
 
@@ -379,7 +396,7 @@ impl WorkerTimeMeter {
             _ => (decoded_before, self.windows.number_at(decoded_before)),
         };
         if let Some(window) = prompt_window {
-            self.windows.add_prompt(window, prompt_work(work));
+            self.windows.add_prompt(window, prompt_work(work, request.bit));
         }
         // A request whose steps were not seen counts for the last one.
         let from = first.min(self.steps - 1.0);
@@ -389,6 +406,7 @@ impl WorkerTimeMeter {
             to: self.steps,
             output_per_step: later / span,
             context_per_step: later * (input + later / request.choices / 2.0) / span,
+            source: request.bit,
         });
     }
 
@@ -401,7 +419,8 @@ impl WorkerTimeMeter {
                 Some((_, first_window)) if first_window > number => continue,
                 Some((first, first_window)) => {
                     if first_window == number {
-                        is_first_look.then(|| window.add_prompt(prompt_work(request.expected)))?;
+                        let prompt = prompt_work(request.expected, request.bit);
+                        is_first_look.then(|| window.add_prompt(prompt))?;
                     }
                     first
                 }
@@ -417,6 +436,7 @@ impl WorkerTimeMeter {
                 to: window.to,
                 output_per_step: request.choices,
                 context_per_step: request.choices * (count(request.expected.input) + middle),
+                source: request.bit,
             });
         }
         Some(window)
@@ -445,7 +465,9 @@ impl WorkerTimeMeter {
         if let Some(slots) = window.full_slots() {
             self.full.add(slots, &measured);
         }
-        self.model.take(measured);
+        if let Some(predicted_ms) = self.model.take(measured) {
+            self.deviations.add(window.present, measured.length_ms / predicted_ms - 1.0);
+        }
         self.learned_us = self.now_us;
         self.ended_since = 0;
         self.streamed_since = 0;
@@ -473,6 +495,10 @@ impl WorkerTimeMeter {
     }
 
     fn publish(&mut self, model: &WindowModel, full: &FullWindows) {
+        #[cfg(test)]
+        {
+            self.greatest_prices = full.greatest_prices(&model.fit().start, self.slots);
+        }
         self.price_set = WorkerPriceSet {
             number: self.price_set.number + 1,
             prices: full.prices(&model.fit(), self.slots),
@@ -487,12 +513,12 @@ fn expected_work(request: &RunningRequest) -> RequestWork {
     RequestWork { output, ..request.expected }
 }
 
-fn prompt_work(work: RequestWork) -> PromptWork {
+fn prompt_work(work: RequestWork, source: SourceBits) -> PromptWork {
     let input = count(work.input);
     let cached = count(work.cached).min(input);
     let uncached = input - cached;
     let position = uncached * uncached / 2.0 + uncached * cached;
-    PromptWork { input: uncached, position, cached }
+    PromptWork { input: uncached, position, cached, source }
 }
 
 #[cfg(test)]

@@ -118,12 +118,14 @@ impl WindowModel {
         self.deviation
     }
 
-    /// Takes a window and fits again.
-    pub(super) fn take(&mut self, window: MeasuredWindow) {
+    /// Takes a window and fits again. Returns the length that was predicted for it; `None` for the first one.
+    pub(super) fn take(&mut self, window: MeasuredWindow) -> Option<f64> {
         let mut trust = 1.0;
         let mut direction = 0;
+        let mut prediction = None;
         if let Some(fit) = &self.fit {
             let predicted = window.work.product(fit.solution).max(1e-6);
+            prediction = Some(predicted);
             let error = window.length_ms / predicted - 1.0;
             let outlier = OUTLIER_ERROR_MIN.max(OUTLIER_DEVIATIONS * self.deviation);
             if error.abs() > outlier {
@@ -146,6 +148,7 @@ impl WindowModel {
             }
         }
         self.fit_again();
+        prediction
     }
 
     fn add(&mut self, window: MeasuredWindow, trust: f64) {

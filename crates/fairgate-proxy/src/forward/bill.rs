@@ -58,6 +58,9 @@ pub(super) struct AttemptBill {
     pub(super) provider_tokens: u64,
     /// Cost that the scheduler counts for the flow, in the unit of the pool.
     pub(super) counted: u64,
+    /// Microseconds of the full worker that the attempt took, whatever the pool counts; 0 if the worker's time has no
+    /// price.
+    pub(super) worker_us: u64,
     /// Weighted tokens that are not for completed work: all of them if the attempt did not complete, else 0. They are
     /// counted also where the worker was at fault and nothing is charged.
     pub(super) occupied: u64,
@@ -95,10 +98,11 @@ impl AttemptBill {
         let slot = SlotTime { tenant: &caller.tenant, kind: *kind, held, at };
         let prices = &accepted.pool.slot_time_price;
         let provider_tokens = usage.input.saturating_add(usage.output);
+        let time_of_work = flight.terms.worker.map_or(0, |terms| terms.cost(usage, flight.choices));
         if is_complete(end) && !is_lease {
             prices.record_completed(slot, metered);
             let source = Some(source);
-            let counted = match flight.cost_terms {
+            let counted = match flight.terms.cost {
                 CostTerms::Tokens => metered,
                 CostTerms::WorkerTime(terms) => terms.cost(usage, flight.choices),
             };
@@ -110,21 +114,24 @@ impl AttemptBill {
                 charged_uncached: metered_uncached,
                 provider_tokens,
                 counted,
+                worker_us: time_of_work,
                 occupied: 0,
             };
         }
         let output_default = setup.config.cost.output_default;
         let time_price = prices.price(slot, output_default);
         let charged = metered.max(time_price);
-        let counted = match flight.cost_terms {
+        let counted = match flight.terms.cost {
             CostTerms::Tokens => charged,
             CostTerms::WorkerTime(terms) => {
                 terms.cost(usage, flight.choices).max(terms.slot_cost(held))
             }
         };
+        let worker_us =
+            flight.terms.worker.map_or(0, |terms| time_of_work.max(terms.slot_cost(held)));
         let occupied = if is_complete(end) { 0 } else { charged };
         if flight.fault() == AttemptFault::Worker || flight.has_circuit_changed() {
-            return Self { counted, occupied, ..Self::default() };
+            return Self { counted, worker_us, occupied, ..Self::default() };
         }
         match is_complete(end) {
             true => prices.record_reported(slot, metered, charged, output_default),
@@ -140,6 +147,7 @@ impl AttemptBill {
             charged_uncached: metered_uncached.max(time_price),
             provider_tokens: provider_tokens.max(time_tokens),
             counted,
+            worker_us,
             occupied,
         }
     }

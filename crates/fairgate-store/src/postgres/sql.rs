@@ -14,7 +14,7 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
      $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[], $29::bigint[], \
      $30::bigint[], $31::text[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[], \
-     $37::bigint[], $38::bigint[], $39::bigint[], $40::bigint[]) \
+     $37::bigint[], $38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::text[]) \
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
@@ -113,6 +113,10 @@ pub(super) const HEARTBEAT: &str = "INSERT INTO instances (id, lease_until) \
 
 /// Deletes the row of an instance that ends normally.
 pub(super) const END_INSTANCE: &str = "DELETE FROM instances WHERE id = $1";
+
+/// Counts the instances whose lease has not run out.
+pub(super) const LIVE_INSTANCES: &str =
+    "SELECT COUNT(*) FROM instances WHERE lease_until > clock_timestamp()";
 
 /// Deletes the rows of instances whose lease ran out over a day ago.
 pub(super) const FORGET_INSTANCES: &str =

@@ -46,6 +46,8 @@ pub(super) fn row(request: &str, tenant: &str, charged: u64) -> AttemptRow {
         cache_written_1h_tokens: 0,
         estimate_uncached: 11,
         charged_uncached: charged + 2,
+        worker_us: 25,
+        price_set: Some("wt-1".into()),
         claim: None,
     }
 }
@@ -67,8 +69,8 @@ async fn usage_is_summed_as_json_and_csv() {
     let csv = it.get("/api/v1/usage?since=1700000000&quantiles=true&format=csv").await;
     assert_eq!(csv.headers["content-type"], "text/csv; charset=utf-8");
     let lines: Vec<&str> = csv.text.split("\r\n").collect();
-    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,,,0.533333,5,5");
-    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6,7,0.00725,,,0.466666,5,5");
+    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,,,0.533333,5,5,25,0.5");
+    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6,7,0.00725,,,0.466666,5,5,25,0.5");
     let tiers = it.get("/api/v1/usage?since=1700000000&by=tier").await.expect(200);
     let hosted = json!({"name": "1", "requests": 2, "money": "0.0145", "provider_tokens": 14});
     for (field, value) in hosted.as_object().expect("fields") {

@@ -28,8 +28,8 @@ struct ShareRow<'a> {
     service: &'a ServiceView,
     /// True if the policy promises the flow its share of the tokens.
     promised: bool,
-    /// Use of own and of hosted workers; `None` for groups and projects.
-    tiers: Option<&'a TiersView>,
+    /// The tenant; `None` for groups and projects.
+    tenant: Option<&'a TenantView>,
 }
 
 impl<'a> ShareRow<'a> {
@@ -37,15 +37,15 @@ impl<'a> ShareRow<'a> {
         let GroupView { weight, weight_share, in_flight, queued, ref service, ref now, .. } =
             *group;
         let promised = now.promised;
-        Self { name, weight, weight_share, in_flight, queued, service, promised, tiers: None }
+        Self { name, weight, weight_share, in_flight, queued, service, promised, tenant: None }
     }
 
     /// Returns the row of a tenant, which is indented below the row of its group.
     fn of_tenant(tenant: &'a TenantView) -> Self {
         let TenantView { weight, weight_share, in_flight, queued, ref service, .. } = *tenant;
-        let (promised, tiers) = (tenant.now.promised, Some(&tenant.tiers));
         let name = format!("  {}", one_line(&tenant.tenant_id));
-        Self { name, weight, weight_share, in_flight, queued, service, promised, tiers }
+        let (promised, tenant) = (tenant.now.promised, Some(tenant));
+        Self { name, weight, weight_share, in_flight, queued, service, promised, tenant }
     }
 }
 
@@ -107,7 +107,8 @@ fn flows(pool: &PoolView) -> Vec<ShareRow<'_>> {
 
 fn shares(pool: &PoolView, currency: &str) -> TextTable {
     let (flows, unit) = (flows(pool), &*pool.unit);
-    let TiersView { own, hosted } = &pool.tiers;
+    let TiersView { own, hosted, worker_us } = &pool.tiers;
+    let has_time = *worker_us > 0;
     let has_tiers = hosted.requests > 0;
     let has_money = [own, hosted].into_iter().any(spends);
     let has_caps = flows.iter().any(|flow| flow.service.cap_use.is_some());
@@ -124,6 +125,7 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
         "bound",
     ];
     headings.extend(has_caps.then_some("cap use"));
+    headings.extend(has_time.then_some(["of tokens", "of worker time"]).into_iter().flatten());
     headings.extend(has_tiers.then_some(["own tokens", "hosted tokens"]).into_iter().flatten());
     headings.extend(has_money.then_some("money"));
     headings.extend(has_order.then_some("order"));
@@ -142,15 +144,25 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
             TableCell::Number(or_dash(service.bound)),
         ];
         row.extend(has_caps.then(|| TableCell::Number(percentage(service.cap_use))));
+        if has_time {
+            let part = |part: fn(&TenantView) -> Option<f64>| match flow.tenant {
+                Some(tenant) => TableCell::Number(percentage(part(tenant))),
+                None => TableCell::Number(String::new()),
+            };
+            row.extend([part(|it| it.share_of_tokens), part(|it| it.share_of_worker_time)]);
+        }
         if has_tiers {
             let tokens = |used: fn(&TiersView) -> &TierUseView| {
-                let tokens = flow.tiers.map(|tiers| used(tiers).provider_tokens.to_string());
+                let tokens = flow.tenant.map(|it| used(&it.tiers).provider_tokens.to_string());
                 TableCell::Number(tokens.unwrap_or_default())
             };
             row.extend([tokens(|tiers| &tiers.own), tokens(|tiers| &tiers.hosted)]);
         }
         if has_money {
-            let money = flow.tiers.and_then(spent).map(|money| format!("{money}{currency}"));
+            let money = flow
+                .tenant
+                .and_then(|it| spent(&it.tiers))
+                .map(|money| format!("{money}{currency}"));
             row.push(TableCell::Number(money.unwrap_or_default()));
         }
         row.extend(has_order.then(|| order(service)));
@@ -431,10 +443,13 @@ chat        -             -          4        2        1.5 s         900        
             provider_tokens: requests * 10,
             money: money.into(),
         };
-        let tiers = TiersView { own: used(7, "0.00"), hosted: used(3, "1.25") };
+        let tiers =
+            TiersView { own: used(7, "0.00"), hosted: used(3, "1.25"), worker_us: 5_000_000 };
         let tenant = TenantView {
             tenant_id: "chat".into(),
             fairshare_group: "staff".into(),
+            share_of_tokens: Some(1.0),
+            share_of_worker_time: Some(0.25),
             tiers: tiers.clone(),
             ..TenantView::default()
         };
@@ -475,8 +490,11 @@ chat        -             -          4        2        1.5 s         900        
         let live = LiveView { currency: Some("USD".into()), ..live(vec![pool]) };
         let text = format_pools(&live).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].ends_with("own tokens  hosted tokens     money"), "{text}");
-        assert!(lines[3].ends_with("70             30  1.25 USD"), "{text}");
+        let columns = "of tokens  of worker time  own tokens  hosted tokens     money";
+        assert!(lines[1].ends_with(columns), "{text}");
+        assert!(lines[2].ends_with('-'), "{text}");
+        let cells = "  100.0 %          25.0 %          70             30  1.25 USD";
+        assert!(lines[3].ends_with(cells), "{text}");
         assert_eq!(
             lines[4],
             "worker openai, account main: paused for 59.5 s (its provider asked for 31536000 s); requests/min 500 (learned), \

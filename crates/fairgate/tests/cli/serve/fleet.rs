@@ -98,6 +98,39 @@ fn projects_are_made_shown_changed_and_paused() {
     assert!(nothing.stderr.contains("nothing to change"), "{}", nothing.stderr);
 }
 
+/// Work that spends nothing at the gateway is said, because it may have gone past it.
+#[test]
+fn tasks_that_are_completed_without_a_call_are_told() {
+    let folder = Folder::new();
+    let gateway = with_project(&folder);
+    for task in ["one", "two", "three"] {
+        gateway.fairgate(&["task", "add", "--project", "web", "--id", task, "Do it."]).ok();
+    }
+    let made = gateway.json(&["agent", "add", "ada"]);
+    let token = made["token"].as_str().expect("a token").to_owned();
+    let agent = Agent { gateway: &gateway, name: "ada".to_owned(), token };
+    let ends = |calls: bool| {
+        let claim = agent.post("claim", &json!({"wait_s": 10}));
+        if calls {
+            assert_eq!(gateway.chat(claim["key"].as_str().expect("a key"), "Hello").status, 200);
+        }
+        let task = claim["task"].as_str().expect("a task");
+        agent.post(&format!("tasks/{task}/complete"), &json!({"epoch": claim["epoch"]}));
+    };
+    ends(true);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(!told.contains("without a call"), "{told}");
+    let sentence = |tasks: &str| {
+        format!("\nweb: {tasks} completed without a call through the gateway within the window\n")
+    };
+    ends(false);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(told.contains(&sentence("1 task")), "{told}");
+    ends(false);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(told.contains(&sentence("2 tasks")), "{told}");
+}
+
 #[test]
 fn a_file_of_tasks_is_tried_added_and_added_again() {
     let folder = Folder::new();
