@@ -1,5 +1,5 @@
 //! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`, `bench router`,
-//! `bench fleet`, `bench store` and `bench watch` run the benchmarks in the crate `fairgate-bench`; `bench python` runs those of the Python package.
+//! `bench fleet` and `bench store` run the benchmarks in the crate `fairgate-bench`; `bench python` runs those of the Python package.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, gateway, python};
 /// it. `core` and `prefix` also count instructions if valgrind is installed.
 pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     match what {
-        "core" | "prefix" | "watch" => {}
+        "core" | "prefix" => {}
         "router" => return gateway::router_steps(root, args),
         "gateway" => return gateway::bench_steps(root, args),
         "instructions" => return Ok(gateway::instructions_steps(root, args)),
         "fleet" | "store" => return gateway::database_steps(root, what, args),
         "python" => return python::bench_steps(root, args),
         _ => {
-            let there_are = "there are `core`, `prefix`, `gateway`, `instructions`, `router`, `fleet`, `store`, `watch` and `python`";
+            let there_are = "there are `core`, `prefix`, `gateway`, `instructions`, `router`, `fleet`, `store` and `python`";
             return Err(XtaskError(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }
@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn only_what_is_there_is_run() {
         let root = Path::new(".");
-        for what in ["core", "prefix", "watch"] {
+        for what in ["core", "prefix"] {
             assert_eq!(steps(root, what, &["--markdown"]).map(|steps| steps.len()).ok(), Some(1));
         }
         assert!(steps(root, "edge", &[]).is_err());

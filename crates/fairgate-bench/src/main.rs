@@ -1,5 +1,5 @@
 //! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`,
-//! `bench router`, `bench fleet`, `bench store` and `bench watch`.
+//! `bench router`, `bench fleet` and `bench store`.
 //!
 //! Each benchmark measures two or more subjects in turns within one run, and its bars are mostly on
 //! the ratios between them. Ratios, unlike times, are comparable between machines. If valgrind is
@@ -28,7 +28,6 @@ mod soak;
 mod steady;
 mod store;
 mod table;
-mod watch;
 
 use std::process::ExitCode;
 
@@ -62,9 +61,6 @@ enum BenchCommand {
     /// Writes rows to the ledger as fast as it takes them, on SQLite and PostgreSQL, and prints the
     /// speeds.
     Store(store::StoreBenchOptions),
-    /// Measures what a reader of the gateway's events costs the requests, with many tenants and waiting requests. Fails
-    /// if a bar fails.
-    Watch(watch::WatchBenchOptions),
     /// Runs the gateway at load while clients leave and programs are killed. Fails if a request is
     /// lost or memory leaks.
     Soak(soak::SoakOptions),
@@ -102,7 +98,6 @@ fn main() -> Result<ExitCode> {
         BenchCommand::Router(options) => router::run(&options),
         BenchCommand::Soak(options) => soak::run(&options),
         BenchCommand::Store(options) => store::run(&options),
-        BenchCommand::Watch(options) => watch::run(&options),
         BenchCommand::One { case, side, operations } => {
             let case = all_cases::find(&case).context("no such case")?;
             let side = match side {

@@ -62,8 +62,6 @@ const PROMPT_BYTES: usize = 920;
 const CHUNK_BYTES: [usize; 2] = [1024, 1];
 /// Greatest ratio of the instructions of a stream in one-byte chunks to those of the same stream in larger chunks.
 const CHUNKS_RATIO_MAX: f64 = 10.0;
-/// Greatest ratio of the instructions of a request to those that it would have without the history of the pools.
-const HISTORY_RATIO_MAX: f64 = 1.01;
 /// Greatest ratio of the instructions of a request whose worker's time is metered to those of one whose worker's is not.
 const METERED_RATIO_MAX: f64 = 1.02;
 /// Greatest number of instructions that the meter of worker time takes for a token of a stream.
@@ -103,7 +101,7 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     let gateway = count_gateway(options, &runtime, folder.path(), [upstream, unmetered])?;
     say("done");
     print_tables(options, &proxy, &gateway.chats);
-    let holds = print_chunks(&gateway) & print_metering(&gateway) & print_history(&gateway);
+    let holds = print_chunks(&gateway) & print_metering(&gateway);
     if options.details {
         println!("The stream in one-byte chunks:");
         print_details(median(&gateway.streams[1]));
@@ -322,24 +320,9 @@ struct WatchedFunctions {
     is_inside: fn(&str) -> bool,
 }
 
-const HISTORY: &str = "history, with all that it calls";
-
-/// Returns whether a function belongs to the history of the pools.
-fn is_history(name: &str) -> bool {
-    let modules = [
-        "fairgate_history::",
-        "::flow_totals::",
-        "::flow_counts::",
-        "::pool_histories::",
-        "::recent_refusals::",
-    ];
-    modules.iter().any(|module| name.contains(module))
-}
-
 /// Sets of watched functions. Their instructions overlap with each other and with those of the parts, so that they do
 /// not add up.
-const WATCHED: [WatchedFunctions; 7] = [
-    WatchedFunctions { name: HISTORY, is_inside: is_history },
+const WATCHED: [WatchedFunctions; 6] = [
     WatchedFunctions {
         name: "`Pool::apply`, with all that it calls",
         is_inside: |name| name.contains("fairgate_core::pool::Pool") && name.ends_with("apply"),
@@ -407,26 +390,6 @@ fn print_chunks(gateway: &GatewayProfiles) -> bool {
         CHUNK_BYTES[1],
     );
     ratio <= CHUNKS_RATIO_MAX
-}
-
-/// Prints how many times as many instructions a request costs as without the pools' history, and returns whether the
-/// bar holds.
-///
-/// What is inlined counts by its source file, and what is called with everything that it calls. Some of it counts
-/// twice, so the ratio is an upper bound.
-fn print_history(gateway: &GatewayProfiles) -> bool {
-    let round = median(&gateway.chats);
-    let own = round.parts().get(&WorkPart::History).copied().unwrap_or(0);
-    let called = round.calls_into(is_history).instructions;
-    let (all, history) = (round.per_request(), round.divided(own + called));
-    let ratio = all / (all - history);
-    println!(
-        "History: at most {} of {} instructions a request: {ratio:.4}× a request without it, at most \
-         {HISTORY_RATIO_MAX:.2}× allowed.",
-        hundreds(history),
-        hundreds(all)
-    );
-    ratio <= HISTORY_RATIO_MAX
 }
 
 /// Prints what the meter of worker time costs a request and a token of a stream, and returns whether the bars hold. The

@@ -13,7 +13,6 @@ use super::profile::{CodePlace, ThreadProfile};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WorkPart {
     LedgerWriter,
-    History,
     Core,
     Gate,
     Settlement,
@@ -36,7 +35,6 @@ impl WorkPart {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::LedgerWriter => "SQLite's writer thread",
-            Self::History => "history: sums, samples, rings",
             Self::Core => "pool: the core's decisions",
             Self::Gate => "pool: gate and task",
             Self::Settlement => "settlement: end of the attempt, bill, row",
@@ -58,12 +56,7 @@ impl WorkPart {
 }
 
 /// Pieces of paths, and the part whose code is below them. The first that matches decides.
-const PATHS: [(&str, WorkPart); 43] = [
-    ("/fairgate-history/", WorkPart::History),
-    ("/fairgate-runtime/src/flow_totals", WorkPart::History),
-    ("/fairgate-runtime/src/flow_counts", WorkPart::History),
-    ("/fairgate-control/src/live/pool_histories", WorkPart::History),
-    ("/fairgate-proxy/src/forward/recent_refusals", WorkPart::History),
+const PATHS: [(&str, WorkPart); 38] = [
     ("/fairgate-core/", WorkPart::Core),
     ("/fairgate-runtime/", WorkPart::Gate),
     ("/fairgate-journal/", WorkPart::Gate),
@@ -170,8 +163,6 @@ mod tests {
         for (function, function_file, code_file, part) in [
             ("a", core, core, WorkPart::Core),
             ("a", core, std, WorkPart::Core),
-            ("a", "/x/fairgate-runtime/src/flow_totals.rs", std, WorkPart::History),
-            ("a", "/x/fairgate-runtime/src/gate.rs", std, WorkPart::Gate),
             ("a", core, hyper, WorkPart::HyperTokio),
             ("a", std, std, WorkPart::StandardLibrary),
             ("a", "/rustc/1/library/core/src/hash/sip.rs", std, WorkPart::Hashing),

@@ -52,7 +52,7 @@ const SCHEMAS: [&str; 7] =
 const TABLES: [&str; 4] =
     ["live/shares.rs", "fleet/overview.rs", "fleet/project.rs", "top/screen.rs"];
 /// Headings of those tables that are no number of the table in the glossary.
-const OTHER_HEADINGS: [&str; 28] = [
+const OTHER_HEADINGS: [&str; 30] = [
     "agent",
     "agents",
     "budget",
@@ -64,6 +64,8 @@ const OTHER_HEADINGS: [&str; 28] = [
     "flow",
     "hosted tokens",
     "money",
+    "of tokens",
+    "of worker time",
     "order",
     "others",
     "own tokens",

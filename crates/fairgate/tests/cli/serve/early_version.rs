@@ -38,7 +38,7 @@ INSERT INTO attempts (request, attempt, last_attempt, started_at, group_name, te
     VALUES ('ended', 1, 1, 1794731400000000, 'staff', 'chat', 'k1', '/v1/chat/completions', 0, 'sim', 'sim',
         'sim', 60, 10, 0, 20, 30, 'reported', 1, 2, 200, 'completed', 0, 30);
 INSERT INTO audit (at, actor, action, subject) VALUES (5, 'admin:ada', 'tenant.create', 'chat');
-INSERT INTO fleet_projects VALUES ('web', 'chat', 1, 5, 'ACTIVE', 2500, 4, 0, '{}', NULL, 0, 0, 5, NULL, 0, 0, 0, 0, 5);
+INSERT INTO fleet_projects VALUES ('web', 'chat', 1, 'ACTIVE', 2500, 4, 0, '{}', NULL, 0, 0, 5, NULL, 0, 0, 0, 0, 5);
 INSERT INTO fleet_tasks (id, project, made, state, priority, retries, retries_max, open_needs, affinity_wait, ready_at, epoch,
         ended_epoch, reserved, used, used_before, calls, created_at, title, prompt)
     VALUES ('docs', 'web', 1, 'READY', 100, 0, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 5, 'Write the page', 'Write the page');
@@ -85,6 +85,6 @@ fn a_data_folder_of_an_early_version_is_taken_over() {
         (&json!("web"), &json!(2.5), &json!(1))
     );
     let why = gateway.fairgate(&["task", "why", "docs"]).ok();
-    assert!(why.contains("takes the next agent"), "{why}");
+    assert!(why.contains("takes the first agent that comes"), "{why}");
     assert!(gateway.fairgate(&["audit"]).ok().contains("tenant.create"));
 }
