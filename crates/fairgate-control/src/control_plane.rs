@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -24,6 +25,8 @@ use fairgate_proxy::forward::DataPlane;
 const WATCHERS_MAX: usize = 64;
 /// Maximum number of concurrent searches for a request by its id. Each search may copy a pool.
 const SEARCHES_MAX: usize = 8;
+/// Greatest number of lines that one look into a journal reads.
+const JOURNAL_LINES_MAX: u64 = 5_000_000;
 
 /// Maximum number of agents that wait for a task at once.
 const CLAIMS_MAX: usize = 4096;
@@ -82,6 +85,7 @@ pub struct ControlPlane {
     pub(crate) searches: Semaphore,
     /// Permits to read a journal: one look at a time.
     pub(crate) journal_looks: Arc<Semaphore>,
+    journal_lines_max: AtomicU64,
     pub(crate) claims: Semaphore,
     pub(crate) event_hub: Arc<EventHub>,
     pub(crate) login_tries: LoginTries,
@@ -110,6 +114,7 @@ impl ControlPlane {
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             searches: Semaphore::new(SEARCHES_MAX),
             journal_looks: Arc::new(Semaphore::new(1)),
+            journal_lines_max: AtomicU64::new(JOURNAL_LINES_MAX),
             claims: Semaphore::new(CLAIMS_MAX),
             event_hub: Arc::default(),
             login_tries: LoginTries::default(),
@@ -131,6 +136,15 @@ impl ControlPlane {
     pub async fn sample_pools_at(&self, time: UnixMicros) {
         self.histories.set_time(time);
         self.histories.sample(&self.data.pools.all(), &self.data.refusals).await;
+    }
+
+    /// Sets the greatest number of lines that one look into a journal reads. For tests, whose journals are short.
+    pub fn set_journal_lines_max(&self, lines: u64) {
+        self.journal_lines_max.store(lines, Ordering::Relaxed);
+    }
+
+    pub(crate) fn journal_lines_max(&self) -> u64 {
+        self.journal_lines_max.load(Ordering::Relaxed)
     }
 
     /// Sets the reloader behind `POST /api/v1/config/reload`. Later calls have no effect.

@@ -4,6 +4,7 @@ mod admin;
 mod agents;
 mod crash;
 mod declared;
+mod early_version;
 mod editions;
 mod fleet;
 mod fleet_days;

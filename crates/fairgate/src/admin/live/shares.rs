@@ -8,13 +8,12 @@ use fairgate_api::admin::{
     TiersView,
 };
 use fairgate_api::admin::{ModelQuotaBody, QuotaBody, WorkerBody};
-use fairgate_core::units::Percentage;
 use fairgate_money::MicroUnits;
 use fairgate_table::{TableCell, TextTable};
 
 use super::super::pools::{AccountRate, rate, worker_state};
 use super::super::{or_dash, span};
-use crate::text_format::one_line;
+use crate::text_format::{one_line, percentage};
 
 /// Unit of a pool that counts microseconds of a full worker.
 const WORKER_TIME: &str = "worker_time";
@@ -117,7 +116,7 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
     let mut headings = vec![
         "flow",
         "weight",
-        "share",
+        "weight share",
         "in flight",
         "waiting",
         got_heading(unit),
@@ -212,7 +211,7 @@ fn classes(classes: &[ClassView], unit: &str) -> Option<TextTable> {
     let mut headings = vec![
         "class",
         if has_deficits { "quantum" } else { "weight" },
-        "share",
+        "weight share",
         "in flight",
         "waiting",
         "oldest wait",
@@ -245,20 +244,6 @@ fn classes(classes: &[ClassView], unit: &str) -> Option<TextTable> {
         table.row(row);
     }
     Some(table)
-}
-
-/// Formats a part from 0 to 1 as a percentage, or as a dash if it is absent.
-fn percentage(part: Option<f64>) -> String {
-    or_dash(part.map(|part| Percentage::from_ppm(millionths(part))))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part is from 0 to 1, and other numbers saturate"
-)]
-fn millionths(part: f64) -> u64 {
-    (part * 1_000_000.0).round() as u64
 }
 
 /// Formats the service that a flow got minus the service that it was due, with the sign, and with a mark if the
@@ -395,9 +380,9 @@ mod tests {
         let live = live(vec![PoolView { groups, ..pool("sim", "share by group") }]);
         let expected = "\
 pool sim: 8 of 8 in flight, 4 waiting; share by group
-flow  weight   share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
-a        100  50.0 %          4        2     1200120     1200000        +120   9000   87.5 %
-b        100  50.0 %          4        2     1190500     1200000     ! -9500   9000        -
+flow  weight  weight share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
+a        100        50.0 %          4        2     1200120     1200000        +120   9000   87.5 %
+b        100        50.0 %          4        2     1190500     1200000     ! -9500   9000        -
 ! b is outside its bound: got 1190500 tokens, due 1200000, bound 9000 tokens
 
 ";
@@ -426,9 +411,9 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
         let pool = PoolView { classes, ..pool("sim", "bands by class in strict order") };
         let text = format_pools(&live(vec![pool])).unwrap();
         let expected = "\
-class  weight  share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
-batch       -      -          4        2        1.5 s         900           -           -      -        -  strict: goes last
-chat        -      -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
+class  weight  weight share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
+batch       -             -          4        2        1.5 s         900           -           -      -        -  strict: goes last
+chat        -             -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
 ";
         assert!(text.contains(expected), "{text}");
     }
