@@ -26,7 +26,8 @@ pub use attempt::{AttemptBody, AttemptList, SearchStopBody};
 pub use audit::{AuditBody, AuditPage};
 pub use budget::{BudgetBody, BudgetList, HostedBody};
 pub use calibration::{
-    CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
+    CalibrationBody, NearestTokenWeightsBody, PredictedWindowBody, TenantSwitchBody,
+    TenantWorkBody, TypicalRequestBody, UnitSwitchBody, WorkerCalibrationBody, WorkerPricesBody,
 };
 pub use checked_text::AsciiName;
 pub use declared::DeclaredInBody;

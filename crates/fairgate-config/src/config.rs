@@ -790,6 +790,8 @@ pub enum CostUnit {
     Tokens,
     /// Microseconds of a full worker.
     WorkerTime,
+    /// Micro-units of the currency of the configured prices.
+    Money,
 }
 
 impl CostUnit {
@@ -798,6 +800,7 @@ impl CostUnit {
         match self {
             Self::Tokens => "tokens",
             Self::WorkerTime => "worker_time",
+            Self::Money => "money",
         }
     }
 }
@@ -807,7 +810,7 @@ impl CostUnit {
 /// 0, 0). Otherwise the defaults are those named at the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CostConfig {
-    /// Unit in which the scheduler counts. Budgets, rates and rows count tokens, whatever the unit is.
+    /// Unit in which the scheduler counts. Budgets of tokens, rates and rows count tokens, whatever the unit is.
     pub unit: CostUnit,
     /// Prices of the workers' time in picoseconds; learned if absent. Only with [`CostUnit::WorkerTime`].
     #[serde(serialize_with = "settings_form::worker_prices")]

@@ -47,6 +47,7 @@ mod requests;
 mod session;
 mod tenants;
 mod undo;
+mod unit_switch;
 mod usage;
 mod weight;
 mod what_if;

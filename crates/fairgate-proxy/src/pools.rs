@@ -54,7 +54,9 @@ pub(crate) use self::uncached_costs::UncachedCostGuard;
 pub use self::uncached_costs::UncachedCosts;
 pub use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
 pub use crate::upstream::{QuotaView, UpstreamOutage};
-pub use crate::worker_time::{TenantWork, TypicalRequest, WorkerCalibration};
+pub use crate::worker_time::{
+    TenantWork, TypicalRequest, WorkerCalibration, nearest_token_weights,
+};
 
 use self::account_models::AccountModelKey;
 use self::discover::SystemResolver;

@@ -316,15 +316,15 @@ pub(super) async fn request_journal(
 
 /// Returns the unit in which the scheduler counted an attempt. The pool may count in another unit now.
 fn shown_unit(app: &ControlPlane, pool: &str, row: &AttemptRow) -> ShownUnit {
-    let counts_time = || {
-        let pool = app.data.pools.named(pool);
-        pool.is_some_and(|pool| pool.setup().unit() == CostUnit::WorkerTime)
-    };
-    match (&row.price_set, row.worker_us) {
-        (Some(_), _) => ShownUnit::WorkerTime,
-        // On a worker whose time has no price, the row does not tell.
-        (None, 0) if counts_time() => ShownUnit::WorkerTime,
-        (None, _) => ShownUnit::Tokens,
+    if row.price_set.is_some() {
+        return ShownUnit::WorkerTime;
+    }
+    let unit = app.data.pools.named(pool).map(|pool| pool.setup().unit());
+    match (unit, row.worker_us) {
+        // On a worker whose time has no price, the row does not tell, and it never does in a pool that counts money.
+        (Some(CostUnit::WorkerTime), 0) => ShownUnit::WorkerTime,
+        (Some(CostUnit::Money), _) => ShownUnit::Money,
+        _ => ShownUnit::Tokens,
     }
 }
 

@@ -31,6 +31,7 @@ mod leases;
 mod liars;
 mod limits;
 mod logged;
+mod money_unit;
 mod operations;
 mod resets;
 mod revoked;

@@ -1,6 +1,7 @@
 //! One running pool with its settings and workers, and the views that the live API shows of the workers.
 
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -299,6 +300,7 @@ impl PoolSetup {
         match self.unit() {
             CostUnit::Tokens => CostTerms::Tokens,
             CostUnit::WorkerTime => CostTerms::WorkerTime(self.mean_terms()),
+            CostUnit::Money => CostTerms::Money,
         }
     }
 
@@ -316,6 +318,21 @@ impl PoolSetup {
                 ..AttemptTerms::of(self.expected_terms())
             },
         }
+    }
+
+    /// Returns the terms on which an attempt is settled that got its slot on `granted`: the same, or those of now if these
+    /// were a guess.
+    pub(crate) fn settlement_terms(
+        &self,
+        worker: &PoolWorker,
+        granted: AttemptTerms,
+    ) -> AttemptTerms {
+        if !granted.is_guess() {
+            return granted;
+        }
+        let now = self.attempt_terms(worker);
+        // A change of the unit concerns later attempts only.
+        if discriminant(&now.cost) == discriminant(&granted.cost) { now } else { granted }
     }
 
     /// Returns the mean terms of the own workers, weighted by their slots.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod agents;
+mod calibrate;
 mod crash;
 mod declared;
 mod early_version;

@@ -15,8 +15,9 @@ use super::super::pools::{AccountRate, rate, worker_state};
 use super::super::{or_dash, span};
 use crate::text_format::{one_line, percentage};
 
-/// Unit of a pool that counts microseconds of a full worker.
+/// Unit of a pool that counts microseconds of a full worker, and of one that counts micro-units of money.
 const WORKER_TIME: &str = "worker_time";
+const MONEY: &str = "money";
 
 /// A row of the table of flows: a group, a tenant inside it, or a project of the fleet.
 struct ShareRow<'a> {
@@ -173,15 +174,27 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
 
 /// Returns the word for the unit in which a pool counts.
 fn unit_word(unit: &str) -> &'static str {
-    if unit == WORKER_TIME { "µs" } else { "tokens" }
+    match unit {
+        WORKER_TIME => "µs",
+        MONEY => "micro-units",
+        _ => "tokens",
+    }
 }
 
 fn got_heading(unit: &str) -> &'static str {
-    if unit == WORKER_TIME { "got µs" } else { "got tokens" }
+    match unit {
+        WORKER_TIME => "got µs",
+        MONEY => "got micro-units",
+        _ => "got tokens",
+    }
 }
 
 fn due_heading(unit: &str) -> &'static str {
-    if unit == WORKER_TIME { "due µs" } else { "due tokens" }
+    match unit {
+        WORKER_TIME => "due µs",
+        MONEY => "due micro-units",
+        _ => "due tokens",
+    }
 }
 
 /// Returns the cell with a flow's place in a strict order; empty if the flow is in none.
