@@ -53,7 +53,7 @@ fn a_data_folder_of_an_early_version_is_taken_over() {
     let hash = fairgate_with_stdin(&["key", "hash"], KEY).ok();
     let file = rusqlite::Connection::open(folder.join("data/fairgate.db")).expect("a database");
     let rows = ROWS.replace("HASH", hash.trim().trim_start_matches("blake3:"));
-    file.execute_batch(&[&STEPS.concat(), &*rows].concat()).expect("an early database");
+    file.execute_batch(&(STEPS.concat() + &rows)).expect("an early database");
     file.close().expect("closed");
 
     let gateway = Gateway::embedded(&folder);
