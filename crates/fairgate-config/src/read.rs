@@ -1,5 +1,6 @@
 //! Reads the tree of a file into the checked [`Config`].
 
+mod cost;
 mod deadlines;
 mod declared;
 mod engine;
@@ -24,6 +25,8 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use fairgate_money::ModelPrices;
 
 use self::money_budgets::PricedModels;
 use self::pool::{PoolDraft, pools};
@@ -178,11 +181,15 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
     }
     let prices = root.optional("prices", |field| prices(field, known, pools.as_deref()));
     let declared = declared::declared(&root, root.has("prices"));
-    if let (Some(Some(prices)), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
-        let priced = PricedModels::new(prices, upstreams, pools);
-        priced.check_hosted_budgets(&root.field);
-        if let Some(declared) = &declared {
-            priced.check_declared_budgets(&root.field, declared);
+    if let (Some(prices), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
+        let no_prices = ModelPrices::default();
+        let priced = PricedModels::new(prices.as_ref().unwrap_or(&no_prices), upstreams, pools);
+        priced.check_units(&root.field);
+        if prices.is_some() {
+            priced.check_hosted_budgets(&root.field);
+            if let Some(declared) = &declared {
+                priced.check_declared_budgets(&root.field, declared);
+            }
         }
     }
     Some(Config {

@@ -230,6 +230,9 @@ pub fn got_and_due(got: i128, due: Option<DueService>) -> String {
 /// Words for the unit of a pool that counts worker time.
 pub const WORKER_TIME: &str = "µs of worker time";
 
+/// Words for the unit of a pool that counts money.
+pub const MONEY: &str = "micro-units of money";
+
 /// Replaces the word for tokens after each number by that of the unit in which the pool counts. Tokens of input and of
 /// caches, which are tokens in every pool, have another word before them and stay.
 pub fn in_unit(text: &str, unit: &str) -> String {

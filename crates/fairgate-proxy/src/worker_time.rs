@@ -6,10 +6,12 @@
 //! (`pools/worker_meters.rs`).
 //!
 //! An attempt is counted on the terms that were in force when it got its slot, so a change of prices or of the unit
-//! concerns later attempts only. If the pool counts worker time, the row of the attempt has the id of its price set
-//! ([`PriceSetRecord`]), and the audit trail has the set.
+//! concerns later attempts only. The exception are terms from before anything was learned: an attempt that got its slot on
+//! them is counted on those that hold at its end. If the pool counts worker time, the row of the attempt has the id of its
+//! price set ([`PriceSetRecord`]), and the audit trail has the set.
 
 mod price_sets;
+mod recent_time;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,12 +22,13 @@ use std::time::{Duration, Instant};
 
 use fairgate_dialect::TokenUsage;
 use fairgate_price::worker_time::{
-    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, RequestWork, WorkSource,
-    WorkerPriceSet, WorkerPrices, WorkerTimeMeter,
+    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, NearestTokenWeights,
+    PredictedWindow, RequestWork, WorkSource, WorkerPriceSet, WorkerPrices, WorkerTimeMeter,
 };
 
 use self::price_sets::UsedPriceSets;
 pub(crate) use self::price_sets::{AttemptTerms, PriceSetRecord};
+use self::recent_time::RecentTime;
 
 /// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
 const NAMES_MAX: usize = 1024;
@@ -131,6 +134,17 @@ pub struct WorkerCalibration {
     pub requests: Vec<TypicalRequest>,
     /// Completed work of each tenant since the meter started.
     pub tenants: Vec<(Box<str>, TenantWork)>,
+    /// Worker time of each tenant's work that was completed in the last minute, in microseconds.
+    pub recent_us: Vec<(Box<str>, u64)>,
+    /// The last windows that prices were learned from, the oldest first.
+    pub windows: Vec<PredictedWindow>,
+}
+
+/// Returns the weights of tokens that come nearest to worker time, over the typical requests of all workers.
+pub fn nearest_token_weights(workers: &[WorkerCalibration]) -> Option<NearestTokenWeights> {
+    let requests = workers.iter().flat_map(|worker| &worker.requests);
+    let costs: Vec<_> = requests.map(|request| (request.work, request.cost_us)).collect();
+    NearestTokenWeights::of(&costs)
 }
 
 /// Completed work of a tenant.
@@ -140,6 +154,8 @@ pub struct TenantWork {
     pub tokens: u64,
     /// Cost in microseconds of the full worker, at the prices of the time when each request ended.
     pub time_us: u64,
+    /// The part of it of the last minute.
+    pub(crate) recent: RecentTime,
 }
 
 /// A tenant and a model, and a typical request of them.
@@ -153,6 +169,8 @@ pub struct TypicalRequest {
     pub work: RequestWork,
     /// Cost in microseconds of the full worker, at the prices in force.
     pub cost_us: u64,
+    /// How far the cost may be from the truth, in microseconds: two standard deviations. `None` if it is unknown.
+    pub margin_us: Option<u64>,
 }
 
 /// An attempt that its worker's meter follows. Dropping it ends it with unknown usage.
@@ -170,6 +188,8 @@ pub(crate) enum CostTerms {
     Tokens,
     /// The attempt costs microseconds of a full worker.
     WorkerTime(WorkerTimeTerms),
+    /// The attempt costs the micro-units of money that its provider takes.
+    Money,
 }
 
 /// Prices of a worker's time, and the batch of the full worker.
@@ -177,12 +197,14 @@ pub(crate) enum CostTerms {
 pub(crate) struct WorkerTimeTerms {
     pub(crate) prices: WorkerPrices,
     pub(crate) batch: FullBatch,
+    /// True if nothing was learned yet: what is granted on these terms is settled on those that hold at its end.
+    pub(crate) is_guess: bool,
 }
 
 impl WorkerTimeTerms {
     /// Returns what a price set states.
     pub(crate) fn of(set: &WorkerPriceSet) -> Self {
-        Self { prices: set.prices, batch: set.batch }
+        Self { prices: set.prices, batch: set.batch, is_guess: set.is_guess }
     }
 
     /// Returns the mean of workers' terms, weighted by their slots; `None` if there are no workers.
@@ -195,7 +217,8 @@ impl WorkerTimeTerms {
         });
         let mean = batches.fold(0, u128::saturating_add) / slots;
         let batch = FullBatch::from_thousandths(u64::try_from(mean).unwrap_or(u64::MAX));
-        Some(Self { prices, batch })
+        let is_guess = workers.iter().any(|(terms, _)| terms.is_guess);
+        Some(Self { prices, batch, is_guess })
     }
 
     /// Returns the cost of a usage in microseconds; 0 if nothing was used.
@@ -302,13 +325,18 @@ impl WorkerMeter {
 
     /// Returns a summary of the meter of the worker with this name, with the work of a pool's tenants.
     pub(crate) fn calibration(&self, pool: &str, worker: &str, slots: u64) -> WorkerCalibration {
+        let now_us = self.now_us(Instant::now());
         let state = self.lock();
         let (status, set) = (state.meter.status(), *state.meter.price_set());
         let named = |(source, work)| {
             let (tenant, model) = state.names.get(&source)?.clone();
-            Some(TypicalRequest { tenant, model, work, cost_us: set.prices.cost(work) })
+            let (cost_us, margin_us) = (set.prices.cost(work), state.meter.cost_margin(work));
+            Some(TypicalRequest { tenant, model, work, cost_us, margin_us })
         };
+        let tenants = state.tenants_of(pool);
+        let recent = tenants.iter().map(|(name, work)| (name.clone(), work.recent.sum(now_us)));
         WorkerCalibration {
+            recent_us: recent.collect(),
             worker: worker.to_owned(),
             slots,
             learning: learning_name(status.learning),
@@ -317,7 +345,8 @@ impl WorkerMeter {
             batch_thousandths: set.batch.thousandths(),
             notes: state.notes().iter().map(ToString::to_string).collect(),
             requests: state.meter.typical_requests().filter_map(named).collect(),
-            tenants: state.tenants_of(pool),
+            tenants,
+            windows: state.meter.recent_windows().collect(),
             status,
         }
     }
@@ -329,6 +358,7 @@ impl WorkerMeter {
         work: RequestWork,
         reports_cached: bool,
     ) {
+        let now_us = self.now_us(Instant::now());
         let mut state = self.lock();
         let time_us = state.meter.price_set().prices.cost(work);
         state.completed = state.completed.saturating_add(1);
@@ -346,6 +376,7 @@ impl WorkerMeter {
         if let Some(sum) = tenants.get_mut(tenant) {
             sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
             sum.time_us = sum.time_us.saturating_add(time_us);
+            sum.recent.add(now_us, time_us);
         }
     }
 
@@ -506,16 +537,17 @@ mod tests {
         let terms = |thousandths| WorkerTimeTerms {
             prices: PRICES,
             batch: FullBatch::from_thousandths(thousandths),
+            is_guess: thousandths == 16_000,
         };
         let mean = WorkerTimeTerms::mean(&[(terms(16_000), 16), (terms(4_000), 8)]).unwrap();
-        assert_eq!((mean.prices, mean.batch.thousandths()), (PRICES, 12_000));
+        assert_eq!((mean.prices, mean.batch.thousandths(), mean.is_guess), (PRICES, 12_000, true));
         assert_eq!(WorkerTimeTerms::mean(&[]), None);
     }
 
     #[test]
     fn nothing_used_costs_nothing() {
         let batch = FullBatch::from_thousandths(16_000);
-        let terms = WorkerTimeTerms { prices: PRICES, batch };
+        let terms = WorkerTimeTerms { prices: PRICES, batch, is_guess: false };
         assert_eq!(terms.cost(TokenUsage::default(), 1), 0);
         let usage = TokenUsage { input: 4096, cached: 0, output: 64 };
         assert_eq!(terms.cost(usage, 1), 74_579);
@@ -537,11 +569,18 @@ mod tests {
         assert!(meter.calibration("other", "gpu", 16).tenants.is_empty());
         let seen = meter.calibration("pool", "gpu", 16);
         let cost_us = meter.price_set().prices.cost(WORK);
-        let typical =
-            TypicalRequest { tenant: "chat".into(), model: "llama".into(), work: WORK, cost_us };
+        let typical = TypicalRequest {
+            tenant: "chat".into(),
+            model: "llama".into(),
+            work: WORK,
+            cost_us,
+            margin_us: None,
+        };
         assert_eq!((seen.requests, seen.learning), (vec![typical], "start"));
-        let work = TenantWork { tokens: 110, time_us: cost_us };
-        assert_eq!(seen.tenants, [("chat".into(), work)]);
+        assert!(matches!(&seen.tenants[..], [(name, TenantWork { tokens: 110, time_us, .. })]
+            if &**name == "chat" && *time_us == cost_us));
+        assert_eq!(seen.recent_us, [("chat".into(), cost_us)]);
+        assert!(seen.windows.is_empty());
     }
 
     #[test]

@@ -61,6 +61,7 @@ fn service(node: &NodeFairness, unit: ShownUnit) -> TextTable {
     let (got, due) = match unit {
         ShownUnit::Tokens => ("got tokens", "due tokens"),
         ShownUnit::WorkerTime => ("got µs", "due µs"),
+        ShownUnit::Money => ("got micro-units", "due micro-units"),
     };
     let promises = node.flows.iter().any(|flow| flow.due.is_some());
     let caps = node.flows.iter().any(|flow| flow.cap_use.is_some());
@@ -161,11 +162,11 @@ fn write_legend(nodes: &[NodeFairness], unit: ShownUnit, mut out: impl Write) ->
         ),
     ];
     for (_, line) in lines.iter().filter(|(is_there, _)| *is_there) {
-        match unit {
-            ShownUnit::Tokens => writeln!(out, "{line}")?,
-            ShownUnit::WorkerTime => {
-                let line = line.replace("tokens served", "µs of worker time served");
-                writeln!(out, "{}", line.replace("in tokens", "in µs of worker time"))?;
+        match unit.words() {
+            None => writeln!(out, "{line}")?,
+            Some(words) => {
+                let line = line.replace("tokens served", &format!("{words} served"));
+                writeln!(out, "{}", line.replace("in tokens", &format!("in {words}")))?;
             }
         }
     }

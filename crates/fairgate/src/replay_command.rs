@@ -133,8 +133,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     fairness: bool,
 
-    /// Unit of the pool's costs, for headings and sentences: `worker_time` if the pool has `cost.unit: worker_time`. A
-    /// journal does not state it.
+    /// Unit of the pool's costs, for headings and sentences: that of `cost.unit` in the pool. A journal does not state it.
     #[arg(long, value_name = "UNIT", default_value = "tokens", value_parser = shown_unit())]
     unit: ShownUnit,
 

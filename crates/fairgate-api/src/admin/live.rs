@@ -41,8 +41,8 @@ pub struct LedgerView {
 pub struct PoolView {
     /// Name of the pool, as in the configuration.
     pub pool: String,
-    /// Unit in which the pool's scheduler counts: `tokens`, or `worker_time`, which is microseconds of a full worker. The
-    /// fields without a unit in their names are in it.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` (microseconds of a full worker) or `money`
+    /// (micro-units of the currency of the prices). The fields without a unit in their names are in it.
     #[serde(default)]
     pub unit: String,
     /// Policy in words, from the root down, such as `share by group, share by tenant`.

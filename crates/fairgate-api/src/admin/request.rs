@@ -53,7 +53,7 @@ pub struct RequestBody {
     pub pin: Option<String>,
     /// Taints that the worker of the request must have.
     pub requires: Vec<String>,
-    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`.
     #[serde(default)]
     pub unit: String,
     /// Expected cost of the request, in the unit of the pool. A tenant sees `cost_uncached` here.

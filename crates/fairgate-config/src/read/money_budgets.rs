@@ -1,11 +1,12 @@
-//! Checks that each model whose use a budget counts in money has a price. A request without a price would cost nothing, so
-//! the budget would never be used up; the gateway refuses such requests.
+//! Checks that each model whose use a budget or a pool counts in money has a price. A request without a price would cost
+//! nothing, so the budget would never be used up, or its tenant be served before all others; the gateway refuses such
+//! requests.
 
 use fairgate_money::ModelPrices;
 
 use super::pool::PoolDraft;
 use super::upstream::UpstreamDraft;
-use crate::config::{ModelConfig, PoolConfig};
+use crate::config::{CostUnit, ModelConfig, PoolConfig};
 use crate::declared::{DeclaredBudget, DeclaredDirectory, DeclaredKey, DeclaredTenant};
 use crate::field::ConfigField;
 
@@ -91,6 +92,24 @@ impl<'a> PricedModels<'a> {
         self.prices.all().any(|price| {
             price.model == model.name && price.upstream.as_deref().is_none_or(|name| name == worker)
         })
+    }
+
+    /// Checks the pools that count money: each of their models needs a price on all workers of its pool.
+    pub(super) fn check_units(&self, root: &ConfigField<'_>) {
+        let counts_money = |pool: &PoolConfig| pool.cost.unit == CostUnit::Money;
+        for (pool_place, pool) in self.pools.iter().filter(|(_, pool)| counts_money(pool)) {
+            for (place, model) in pool.models.iter().enumerate() {
+                let lacks_price = |worker: &&String| !self.has_price(model, worker);
+                if let Some(worker) = pool.workers.iter().find(lacks_price) {
+                    let message = format!(
+                        "has no price on {worker:?}, and the pool counts money (cost.unit): add a price of {:?} to prices, or \
+                         state unit: tokens",
+                        model.name
+                    );
+                    wrong_at(root, &format!("pools[{pool_place}].models[{place}]"), message);
+                }
+            }
+        }
     }
 
     /// Checks the budgets of models on hosted workers: each needs a price on all hosted workers of its pool.

@@ -324,10 +324,13 @@ async fn find_in_pool(
             }
             let mut story = explanation::explain_waiting(&waiting, &ahead, &services, tokens);
             let unit = pool.setup().unit();
-            if unit != CostUnit::Tokens {
-                story.iter_mut().for_each(|told| {
-                    *told = explain_text::in_unit(told, explain_text::WORKER_TIME)
-                });
+            let words = match unit {
+                CostUnit::Tokens => None,
+                CostUnit::WorkerTime => Some(explain_text::WORKER_TIME),
+                CostUnit::Money => Some(explain_text::MONEY),
+            };
+            if let Some(words) = words {
+                story.iter_mut().for_each(|told| *told = explain_text::in_unit(told, words));
                 services.iter_mut().for_each(ServiceView::clear_token_names);
             }
             story.splice(0..0, full.map(explain_text::full_pool));

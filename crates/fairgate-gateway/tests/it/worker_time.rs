@@ -73,7 +73,11 @@ pub(crate) async fn snapshot(house: &House) -> Snapshot {
 }
 
 /// A request that the upstream answers at once with this usage.
-async fn answered(upstream: &mut Scripted, house: &House, [input, cached, output]: [u64; 3]) {
+pub(super) async fn answered(
+    upstream: &mut Scripted,
+    house: &House,
+    [input, cached, output]: [u64; 3],
+) {
     let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
     let (question, addr) = (post(CHAT, &body).key(&house.key), house.gateway.addr());
     let asking = tokio::spawn(async move { question.ask(addr).await });
@@ -86,7 +90,7 @@ async fn answered(upstream: &mut Scripted, house: &House, [input, cached, output
     assert_eq!(asking.await.unwrap().status, StatusCode::OK);
 }
 
-async fn reload(house: &House, change: impl FnOnce(&mut Config)) {
+pub(super) async fn reload(house: &House, change: impl FnOnce(&mut Config)) {
     let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     change(&mut next);
     house.gateway.reload(next).await.unwrap();
@@ -174,7 +178,7 @@ async fn long_prompts_and_long_answers_get_equal_worker_time() {
 }
 
 /// The columns of a row that count tokens.
-fn in_tokens(row: &AttemptRow) -> Value {
+pub(super) fn in_tokens(row: &AttemptRow) -> Value {
     json!({
         "estimate": row.estimate, "estimate_uncached": row.estimate_uncached, "charged": row.charged,
         "charged_uncached": row.charged_uncached, "provider_tokens": row.provider_tokens, "occupied": row.occupied,
@@ -216,7 +220,7 @@ async fn budgets_and_rates_count_the_same_tokens_in_both_units() {
 }
 
 /// Sends a request, reads the first piece of its stream, and leaves after 200 ms.
-async fn abandoned(upstream: &mut Scripted, house: &House) {
+pub(super) async fn abandoned(upstream: &mut Scripted, house: &House) {
     let body = json!({
         "model": "sim", "stream": true, "max_tokens": 50,
         "messages": [{"role": "user", "content": "rivers"}],
@@ -449,7 +453,7 @@ async fn a_pool_that_counts_tokens_learns_the_prices_of_its_worker() {
     sim.stop().await;
 }
 
-async fn admin(house: &House, path: &str) -> Value {
+pub(super) async fn admin(house: &House, path: &str) -> Value {
     let answer = get(path).key("admin").ask(house.gateway.addr()).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     answer.json()

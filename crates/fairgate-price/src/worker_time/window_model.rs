@@ -118,6 +118,11 @@ impl WindowModel {
         self.deviation
     }
 
+    /// Returns the variance of the fitted coefficients' product with `direction`; `None` if too few windows tell.
+    pub(super) fn variance(&self, direction: WindowCoefficients) -> Option<f64> {
+        self.all_windows().variance(self.fit.as_ref()?, self.ridge_ms(), direction)
+    }
+
     /// Takes a window and fits again. Returns the length that was predicted for it; `None` for the first one.
     pub(super) fn take(&mut self, window: MeasuredWindow) -> Option<f64> {
         let mut trust = 1.0;
@@ -177,13 +182,20 @@ impl WindowModel {
     }
 
     fn fit_again(&mut self) {
-        let mut all = WindowSquares::default();
-        self.sets.iter().for_each(|set| all.add_sums(set));
-        let windows = f64::from(u32::try_from(self.windows).unwrap_or(u32::MAX).max(1));
-        let ridge_ms = (RIDGE_WINDOWS / windows).clamp(RIDGE_MS_RANGE.0, RIDGE_MS_RANGE.1);
-        if let Some(fit) = all.fit(self.ratios, ridge_ms) {
+        if let Some(fit) = self.all_windows().fit(self.ratios, self.ridge_ms()) {
             self.fit = Some(fit);
         }
+    }
+
+    fn all_windows(&self) -> WindowSquares {
+        let mut all = WindowSquares::default();
+        self.sets.iter().for_each(|set| all.add_sums(set));
+        all
+    }
+
+    fn ridge_ms(&self) -> f64 {
+        let windows = f64::from(u32::try_from(self.windows).unwrap_or(u32::MAX).max(1));
+        (RIDGE_WINDOWS / windows).clamp(RIDGE_MS_RANGE.0, RIDGE_MS_RANGE.1)
     }
 }
 

@@ -174,7 +174,12 @@ impl WorkerAttempt {
 
     /// Tells the permit what would be counted if the client disconnected now. If `first_token` is true and the
     /// policy counts first tokens, also reports to the pool that the first token has come.
-    pub(super) fn note_used(&mut self, pool: &PoolHandle, first_token: bool) {
+    pub(super) fn note_used(
+        &mut self,
+        arrival: &RequestArrival,
+        RoutedRequest { ask, pool, .. }: &RoutedRequest,
+        first_token: bool,
+    ) {
         let setup = pool.setup();
         if let Some(meter) = &self.meter {
             let so_far = meter.so_far();
@@ -183,6 +188,11 @@ impl WorkerAttempt {
                 CostTerms::WorkerTime(terms) => {
                     self.permit.note_quota(Tokens(so_far.input.saturating_add(so_far.output)));
                     terms.cost(so_far, self.choices)
+                }
+                CostTerms::Money => {
+                    self.permit.note_quota(Tokens(so_far.input.saturating_add(so_far.output)));
+                    let money = self.money(arrival, &ask.model, so_far, CacheWrites::default());
+                    money.map_or(0, |(money, _)| money.0)
                 }
             };
             self.permit.note_used(Tokens(counted));
@@ -233,6 +243,7 @@ impl WorkerAttempt {
         end: &RequestEnd,
     ) -> AttemptResult {
         let RequestArrival { app, caller, .. } = arrival;
+        self.terms = accepted.pool.setup().settlement_terms(&self.worker, self.terms.clone());
         let bill = AttemptBill::of(arrival, accepted, &self, end);
         previous_response::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);
@@ -332,18 +343,28 @@ impl WorkerAttempt {
         bill: &AttemptBill,
     ) -> (MicroUnits, Option<String>) {
         let is_free = self.sent == AttemptSent::No || self.fault != AttemptFault::None;
+        if is_free {
+            return (MicroUnits::ZERO, None);
+        }
+        let money = self.money(arrival, &accepted.ask.model, bill.usage, bill.writes);
+        money.map_or((MicroUnits::ZERO, None), |(money, price)| (money, Some(price)))
+    }
+
+    /// Returns the money that a usage costs on the worker, and the id of the price; `None` if there is no price.
+    pub(super) fn money(
+        &self,
+        arrival: &RequestArrival,
+        model: &str,
+        usage: TokenUsage,
+        writes: CacheWrites,
+    ) -> Option<(MicroUnits, String)> {
         let config = arrival.app.config.load();
         let upstream = self.worker.upstream.config.name_in_file();
-        let at = arrival.started_at;
-        match config.prices.price(&accepted.ask.model, upstream, at).filter(|_| !is_free) {
-            Some(price) => {
-                let TokenUsage { input, cached, output } = bill.usage;
-                let CacheWrites { total: cache_written, one_hour: cache_written_1h } = bill.writes;
-                let tokens = TokenCounts { input, cached, cache_written, cache_written_1h, output };
-                (price.cost(tokens), Some(price.id.to_string()))
-            }
-            None => (MicroUnits::ZERO, None),
-        }
+        let price = config.prices.price(model, upstream, arrival.started_at)?;
+        let TokenUsage { input, cached, output } = usage;
+        let CacheWrites { total: cache_written, one_hour: cache_written_1h } = writes;
+        let tokens = TokenCounts { input, cached, cache_written, cache_written_1h, output };
+        Some((price.cost(tokens), price.id.to_string()))
     }
 
     /// Releases the slot, and reports the attempt's result to the pool and the circuit breaker.

@@ -1,6 +1,7 @@
 //! One running pool with its settings and workers, and the views that the live API shows of the workers.
 
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +24,9 @@ use super::uncached_costs::UncachedCosts;
 use super::worker_meters::AddressSlots;
 use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
-use crate::upstream::{EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamStanding};
+use crate::upstream::{
+    EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamOutage, UpstreamStanding,
+};
 use crate::worker_reporter::{ReportedWorker, WorkerReporter};
 use crate::worker_time::{
     self, AttemptTerms, CostTerms, WorkerCalibration, WorkerMeter, WorkerTimeTerms,
@@ -172,6 +175,8 @@ pub struct WorkerView {
     pub state: &'static str,
     /// Reason for the state; `None` if nothing more is known.
     pub reason: Option<String>,
+    /// Time for which the worker takes no requests; `None` unless the state is `unhealthy` or `broken`.
+    pub outage: Option<UpstreamOutage>,
     /// Origin of the worker: file, API or DNS.
     pub source: WorkerSource,
     /// Address to which requests are sent.
@@ -295,6 +300,7 @@ impl PoolSetup {
         match self.unit() {
             CostUnit::Tokens => CostTerms::Tokens,
             CostUnit::WorkerTime => CostTerms::WorkerTime(self.mean_terms()),
+            CostUnit::Money => CostTerms::Money,
         }
     }
 
@@ -312,6 +318,21 @@ impl PoolSetup {
                 ..AttemptTerms::of(self.expected_terms())
             },
         }
+    }
+
+    /// Returns the terms on which an attempt is settled that got its slot on `granted`: the same, or those of now if these
+    /// were a guess.
+    pub(crate) fn settlement_terms(
+        &self,
+        worker: &PoolWorker,
+        granted: AttemptTerms,
+    ) -> AttemptTerms {
+        if !granted.is_guess() {
+            return granted;
+        }
+        let now = self.attempt_terms(worker);
+        // A change of the unit concerns later attempts only.
+        if discriminant(&now.cost) == discriminant(&granted.cost) { now } else { granted }
     }
 
     /// Returns the mean terms of the own workers, weighted by their slots.
@@ -567,6 +588,7 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
             ("broken", first.upstream.request_problem())
         }
     };
+    let outage = condition.outage().filter(|_| matches!(state, "unhealthy" | "broken"));
     let address = match config.connect_to {
         _ if config.is_leased => "leases".to_owned(),
         Some(address) => address.to_string(),
@@ -576,6 +598,7 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
         name: config.name.clone(),
         state,
         reason,
+        outage,
         source: WorkerSource::of(config),
         address,
         in_flight: workers.iter().map(|worker| worker.in_flight.now()).sum(),

@@ -28,6 +28,15 @@ impl AttemptTerms {
     pub(crate) fn of(cost: CostTerms) -> Self {
         Self { cost, worker: None, price_set: None }
     }
+
+    /// Returns true if nothing was learned yet of the worker, or of a worker whose prices are in the mean.
+    pub(crate) fn is_guess(&self) -> bool {
+        let of_cost = match self.cost {
+            CostTerms::WorkerTime(terms) => Some(terms),
+            CostTerms::Tokens | CostTerms::Money => None,
+        };
+        [of_cost, self.worker].into_iter().flatten().any(|terms| terms.is_guess)
+    }
 }
 
 /// A price set by which attempts were counted.
@@ -111,7 +120,8 @@ mod tests {
 
     fn set(number: u64, output: u64) -> WorkerPriceSet {
         let prices = WorkerPrices { request: 7, output, ..WorkerPrices::default() };
-        WorkerPriceSet { number, prices, batch: FullBatch::from_thousandths(15_700) }
+        let batch = FullBatch::from_thousandths(15_700);
+        WorkerPriceSet { number, prices, batch, is_guess: false }
     }
 
     #[test]

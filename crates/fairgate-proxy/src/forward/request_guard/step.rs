@@ -189,8 +189,8 @@ impl<'p> RequestIn<'p, InFlightRequest> {
     /// Tells the permit what would be counted if the caller left now. `first_token` is true if the first
     /// token has come.
     pub(in crate::forward) fn note_used(&mut self, first_token: bool) {
-        let InFlightRequest { counted, flight } = &mut **self;
-        flight.note_used(&counted.pool, first_token);
+        let (arrival, InFlightRequest { counted, flight }) = self.parts();
+        flight.note_used(arrival, counted, first_token);
     }
 
     /// Records that the attempt failed and which party is at fault. If the worker is at fault, the pool no longer
