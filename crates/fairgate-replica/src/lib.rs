@@ -15,6 +15,7 @@ mod generation;
 mod limits;
 mod line;
 mod machine;
+mod member_protocol;
 mod members;
 mod recent_hashes;
 mod record;
@@ -37,7 +38,13 @@ pub use limits::{
     MinuteBucket, ReachedLimit,
 };
 pub use line::{ClusterLine, JoinLine, LineError, LogLine, PoolLine, PoolLineFields};
-pub use machine::{ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, RecordOutcome};
+pub use machine::{
+    ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, RecordOutcome, RecordReceipt,
+};
+pub use member_protocol::{
+    ConfigTooLargeError, LineTooLongError, LocalMicros, MemberIdentity, MemberOutput,
+    MemberProtocol, PeerPosition, RequestEnd, RequestRefusal, SubmitError,
+};
 pub use members::{ClusterMember, MemberState};
 pub use record::{
     LOG_VERSION, RECORD_BYTES_MAX, RECORD_LINES_MAX, Record, RecordError, RecordHeader,

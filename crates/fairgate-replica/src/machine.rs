@@ -54,6 +54,19 @@ pub enum RecordOutcome {
     NotCounted,
 }
 
+/// What became of a record, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordReceipt {
+    /// Number of the sender; 0 in the record of a join.
+    pub member: MemberNumber,
+    /// Epoch of the sender.
+    pub epoch: MemberEpoch,
+    /// Number of the record in the epoch.
+    pub batch: u64,
+    /// What became of it.
+    pub outcome: RecordOutcome,
+}
+
 /// Error because of which a record was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
@@ -174,7 +187,7 @@ impl ClusterMachine {
         &mut self,
         entry: &LogEntry<'_>,
         effects: &mut ClusterEffects,
-    ) -> Result<RecordOutcome, ApplyError> {
+    ) -> Result<RecordReceipt, ApplyError> {
         self.apply_without(entry, &BTreeSet::new(), effects)
     }
 
@@ -184,7 +197,7 @@ impl ClusterMachine {
         entry: &LogEntry<'_>,
         without: &BTreeSet<u32>,
         effects: &mut ClusterEffects,
-    ) -> Result<RecordOutcome, ApplyError> {
+    ) -> Result<RecordReceipt, ApplyError> {
         let position = entry.position;
         if position != self.position.next() {
             return Err(ApplyError::NotNext { got: position, expected: self.position.next() });
@@ -204,7 +217,8 @@ impl ClusterMachine {
                 effects.truncate(before);
             }
         }
-        applied
+        let RecordHeader { member, epoch, batch, .. } = record.header;
+        applied.map(|outcome| RecordReceipt { member, epoch, batch, outcome })
     }
 
     fn is_of_this_log(&self, header: &RecordHeader) -> bool {

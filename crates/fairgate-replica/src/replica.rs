@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::decision::ClusterEffects;
-use crate::machine::{ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, RecordOutcome};
+use crate::machine::{ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, RecordReceipt};
 use crate::snapshot::SnapshotError;
 use crate::units::{EngineStamp, LogPosition};
 
@@ -77,13 +77,13 @@ impl Replica {
         &mut self,
         entry: &LogEntry<'_>,
         effects: &mut ClusterEffects,
-    ) -> Result<RecordOutcome, ApplyError> {
+    ) -> Result<RecordReceipt, ApplyError> {
         loop {
             let without = self.stoppers.get(&entry.position).cloned().unwrap_or_default();
             match self.machine.apply_without(entry, &without, effects) {
-                Ok(outcome) => {
+                Ok(receipt) => {
                     self.keep(entry);
-                    return Ok(outcome);
+                    return Ok(receipt);
                 }
                 Err(ApplyError::Stopped { position, line: Some(line) }) => {
                     self.stoppers.entry(position).or_default().insert(line);

@@ -5,6 +5,7 @@ pub(crate) enum Mutation {
     TimeJumps,
     OldDirectoryCounts,
     OrphansAreFreedAtOnce,
+    NothingIsCut,
 }
 pub(crate) fn stop_if_asked(id: &str) {
     if id.starts_with("stops-") {
