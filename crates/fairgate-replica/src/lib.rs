@@ -43,7 +43,7 @@ pub use machine::{
 };
 pub use member_protocol::{
     ConfigTooLargeError, LineTooLongError, LocalMicros, MemberIdentity, MemberOutput,
-    MemberProtocol, PeerPosition, RequestEnd, RequestRefusal, SubmitError,
+    MemberProtocol, RequestEnd, RequestRefusal, SubmitError,
 };
 pub use members::{ClusterMember, MemberState};
 pub use record::{

@@ -168,15 +168,6 @@ pub enum RequestRefusal {
     InternalError,
 }
 
-/// Place of the log at which another member is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct PeerPosition {
-    /// Number of the generation.
-    pub generation: u64,
-    /// Place of the last record that the member has applied.
-    pub position: LogPosition,
-}
-
 /// The state of a process with respect to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MemberPhase {
@@ -220,6 +211,8 @@ pub struct MemberProtocol {
     log_end: LogPosition,
     /// Place of a record whose bytes were damaged, and if the member began again because of it.
     damaged: Option<(LogPosition, bool)>,
+    /// Place up to which records were applied before a restart: their decisions were acted upon already.
+    replay_until: LogPosition,
     last_mark: (LogPosition, ClusterMicros),
     mark_is_sent: bool,
     outputs: VecDeque<MemberOutput>,
@@ -286,6 +279,7 @@ impl MemberProtocol {
             tick_at: now,
             asked_peers_at: None,
             damaged: None,
+            replay_until: LogPosition(0),
             mark_is_sent: false,
             outputs: VecDeque::new(),
             effects: ClusterEffects::default(),
@@ -312,6 +306,16 @@ impl MemberProtocol {
     #[cfg(test)]
     pub(crate) fn replica_mut(&mut self) -> &mut Replica {
         &mut self.replica
+    }
+
+    #[cfg(test)]
+    fn is_mutated(&self, mutation: crate::simulation::Mutation) -> bool {
+        self.replica.machine().mutation == Some(mutation)
+    }
+
+    /// Returns true if the process has no requests, and no end of one to say.
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty()
     }
 
     /// Returns the member's number and epoch; `None` while it is not in the cluster.
@@ -411,6 +415,7 @@ impl MemberProtocol {
         now: LocalMicros,
     ) -> Result<(), SnapshotError> {
         self.restart(base)?;
+        self.replay_until = LogPosition(0);
         self.sender.clear();
         self.requests.forget_epoch();
         self.log_end = self.replica.machine().position();
@@ -425,6 +430,7 @@ impl MemberProtocol {
     /// Begins again from a snapshot of the same generation. The member goes on in its epoch.
     pub fn restart(&mut self, snapshot: Vec<u8>) -> Result<(), SnapshotError> {
         let knows = self.replica.machine().knows;
+        self.replay_until = self.replay_until.max(self.replica.machine().position());
         self.replica = Replica::restore_knowing(snapshot, knows)?;
         let machine = self.replica.machine();
         self.last_mark = (machine.position(), machine.now());

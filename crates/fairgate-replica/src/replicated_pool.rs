@@ -72,6 +72,8 @@ pub(crate) struct PoolContext<'a> {
     pub(crate) now: ClusterMicros,
     pub(crate) limits: &'a mut CallerLimits,
     pub(crate) effects: &'a mut ClusterEffects,
+    #[cfg(test)]
+    pub(crate) mutation: Option<crate::simulation::Mutation>,
 }
 
 /// The sender of a line.
@@ -164,7 +166,7 @@ impl ReplicatedPool {
     /// Applies what time alone changes.
     pub(crate) fn pass_time(&mut self, live: usize, context: &mut PoolContext<'_>) {
         self.update_workers(live, context);
-        while let Some(handle) = self.first_due_orphan(context.now) {
+        while let Some(handle) = self.first_due_orphan(context) {
             self.end_by_cluster(handle, context);
         }
         if self.pool.next_change().is_some_and(|change| change <= context.now.into()) {
@@ -172,9 +174,13 @@ impl ReplicatedPool {
         }
     }
 
-    fn first_due_orphan(&self, now: ClusterMicros) -> Option<usize> {
+    fn first_due_orphan(&self, context: &PoolContext<'_>) -> Option<usize> {
+        #[cfg(test)]
+        if context.mutation == Some(crate::simulation::Mutation::OrphansAreKept) {
+            return None;
+        }
         let (until, _, handle) = self.orphans.first()?;
-        (*until <= now).then_some(*handle)
+        (*until <= context.now).then_some(*handle)
     }
 
     /// Applies a line that is neither a submit nor an end of a request nor about a worker.
@@ -247,6 +253,10 @@ impl ReplicatedPool {
             bytes: fields.bytes,
             estimate: estimate.unwrap_or(1),
         };
+        #[cfg(test)]
+        if context.mutation == Some(crate::simulation::Mutation::LimitsAreNotCounted) {
+            return Ok(None);
+        }
         match context.limits.check(&request, context.now) {
             Ok(()) => Ok(context.limits.count_in(&request, context.now)),
             Err(refusal) => {

@@ -215,7 +215,7 @@ impl ClusterMachine {
         self.config.digest = Some(digest);
         self.config.config = config.clone();
         effects.decided(ClusterDecision::ConfigInForce { digest });
-        let mut context = PoolContext { now: self.clock.now, limits: &mut self.limits, effects };
+        let mut context = pool_context!(self, effects);
         for (name, pool) in &mut self.pools {
             match config.pools.get(name) {
                 Some(stated) => {

@@ -23,7 +23,7 @@ impl ClusterMachine {
         if fields.directory.is_some_and(|version| !self.note_directory(version, effects)) {
             return;
         }
-        let mut context = PoolContext { now: self.clock.now, limits: &mut self.limits, effects };
+        let mut context = pool_context!(self, effects);
         let Some(found) = self.pools.get_mut(&pool) else {
             if let Event::Submit(submit) = event {
                 let (id, member, reason) = (submit.id, sender.member, SubmitRefusal::NoPool);
@@ -80,7 +80,7 @@ impl ClusterMachine {
         effects: &mut ClusterEffects,
     ) {
         let live = self.members.live_count();
-        let mut context = PoolContext { now: self.clock.now, limits: &mut self.limits, effects };
+        let mut context = pool_context!(self, effects);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.note_opinion(member, worker, opinion);
             pool.update_workers(live, &mut context);

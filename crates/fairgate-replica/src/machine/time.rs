@@ -24,7 +24,9 @@ impl ClusterMachine {
 
     fn most_at_once(&self) -> ClusterMicros {
         #[cfg(test)]
-        if self.is_mutated(crate::simulation::Mutation::TimeJumps) {
+        if self.is_mutated(crate::simulation::Mutation::TimeJumps)
+            || self.is_mutated(crate::simulation::Mutation::OneMemberDiffers)
+        {
             return ClusterMicros(u64::MAX);
         }
         self.config.config.timing.most_at_once()

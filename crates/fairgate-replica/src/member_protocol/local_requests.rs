@@ -99,16 +99,12 @@ impl LocalRequest {
                 let waited = now.since(self.submitted_at).0;
                 // The pool's timeout runs from the first submit too.
                 let may_wait = submit.timeout.into_iter().chain(pool_timeout).min();
+                let left = may_wait.map(|may| may.0.saturating_sub(waited));
+                if left == Some(0) && waited > 0 {
+                    return None;
+                }
                 if waited > 0 {
-                    submit.timeout = match may_wait {
-                        Some(may) => {
-                            Some(may.0.checked_sub(waited).filter(|left| *left > 0))?.map(Micros)
-                        }
-                        None => None,
-                    };
-                    if may_wait.is_some() && submit.timeout.is_none() {
-                        return None;
-                    }
+                    submit.timeout = left.map(Micros);
                 }
             }
         }
@@ -298,6 +294,13 @@ impl MemberProtocol {
         };
         let worker = grant.place.as_ref().map(|place| place.worker.clone());
         match &mut request.state {
+            #[cfg(test)]
+            LocalState::Running { .. }
+                if self.replica.machine().mutation
+                    == Some(crate::simulation::Mutation::GrantsAreRepeated) =>
+            {
+                self.outputs.push_back(MemberOutput::Granted { pool: pool.clone(), grant });
+            }
             // It ran before, and is counted now.
             LocalState::Running { again_at, .. } => *again_at = None,
             _ if is_sure => {

@@ -35,7 +35,6 @@ impl MemberProtocol {
                 return;
             }
         }
-        // Records that are still on their way to this reader are after its place, never before.
         if end < self.replica.machine().position() {
             let own = self.replica.machine().position();
             let reason =
@@ -59,6 +58,9 @@ impl MemberProtocol {
         };
         self.damaged = self.damaged.filter(|(position, _)| *position > entry.position);
         self.applied_at = now;
+        if entry.position <= self.replay_until {
+            return true;
+        }
         let is_own = self.epoch() == Some((receipt.member, receipt.epoch));
         for decision in decisions {
             self.take_decision(decision, now);

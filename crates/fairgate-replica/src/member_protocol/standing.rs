@@ -6,14 +6,17 @@
 //!  0 s   an `alive` is written that counts
 //!  3 s   no later one has come by: grants are not used until one does      (3/5 of the lease)
 //!  5 s   the cluster ends the epoch, if it moves on
-//! 25 s   what runs is cut off, if the cluster moves on                     (5/7 of lease + orphans)
+//! 25 s   the other members are asked for their time                         (5/7 of lease + orphans)
 //! 35 s   the cluster frees its slots
 //! ```
 //!
-//! The process counts from the moment at which it *wrote* the `alive`, which is before the cluster applied it, so it is
-//! always early.
+//! Slots are freed in cluster time. So the process cuts what runs as soon as anybody's cluster time, its own replica's or
+//! that of a member that answers, is 25 s past the last `alive` that its replica has applied. If the log stands still,
+//! it does so for all, time does not move, nothing is freed anywhere, and everything goes on. If nobody answers, the
+//! process is alone behind a fault, and cuts.
 
-use super::{LocalMicros, MemberPhase, MemberProtocol, PeerPosition};
+use super::{LocalMicros, MemberOutput, MemberProtocol};
+use crate::units::ClusterMicros;
 
 /// Time between two questions to the other members.
 const ASK_AGAIN_AFTER: LocalMicros = LocalMicros(1_000_000);
@@ -22,6 +25,10 @@ impl MemberProtocol {
     /// Returns true if the cluster cannot have ended this process's epoch yet without this process knowing it.
     pub(super) fn is_sure(&self, now: LocalMicros) -> bool {
         let lease = self.replica.machine().config().timing.lease.0;
+        #[cfg(test)]
+        if self.is_mutated(crate::simulation::Mutation::GrantsAreAlwaysUsed) {
+            return true;
+        }
         self.epoch().is_some() && now.since(self.confirmed_at).0 <= lease / 5 * 3
     }
 
@@ -31,53 +38,61 @@ impl MemberProtocol {
         now.since(self.confirmed_at)
     }
 
-    /// Returns the time at which this process must cut what runs, unless the log stands still for all.
-    fn cut_at(&self) -> LocalMicros {
+    /// Returns 5/7 of the time after which the slots of a silent member are freed.
+    fn patience(&self) -> ClusterMicros {
         let timing = self.replica.machine().config().timing;
-        let span = timing.lease.after(timing.orphans).0 / 7 * 5;
-        self.confirmed_at.after(LocalMicros(span))
+        ClusterMicros(timing.lease.after(timing.orphans).0 / 7 * 5)
+    }
+
+    /// Returns the time of this process's clock at which the other members should be asked.
+    fn ask_at(&self) -> LocalMicros {
+        self.confirmed_at.after(LocalMicros(self.patience().0))
+    }
+
+    /// Returns true if a machine that has this cluster time may soon free the slots of this process.
+    fn may_free_soon(&self, time: ClusterMicros) -> bool {
+        let (name, process) = (&self.identity.name, &self.identity.process);
+        let mut members = self.replica.machine().members();
+        match members.find(|it| it.name == *name && it.process == *process) {
+            Some(member) => time.since(member.last_alive) >= self.patience(),
+            // The cluster has forgotten the process.
+            None => true,
+        }
     }
 
     /// Cuts what runs, or asks the other members, if nothing of this process was seen in the log for long.
     pub(super) fn look_at_standing(&mut self, now: LocalMicros) {
         #[cfg(test)]
-        if self.replica.machine().mutation == Some(crate::simulation::Mutation::NothingIsCut) {
+        if self.is_mutated(crate::simulation::Mutation::NothingIsCut) {
             return;
         }
-        if now < self.cut_at() || !self.requests.has_running() {
+        if !self.requests.has_running() {
             return;
         }
-        let saw_its_end = matches!(
-            self.phase,
-            MemberPhase::Out { was_ended: true, .. } | MemberPhase::Joining { was_ended: true, .. }
-        );
-        if saw_its_end {
+        if self.may_free_soon(self.replica.machine().now()) {
             self.cut_all();
-        } else if self.asked_peers_at.is_none_or(|at| now.since(at) >= ASK_AGAIN_AFTER) {
+        } else if now >= self.next_question() {
             self.asked_peers_at = Some(now);
-            self.outputs.push_back(super::MemberOutput::AskPeers);
+            self.outputs.push_back(MemberOutput::AskPeers);
         }
     }
 
-    /// Decides what becomes of what runs, by where the other members are. `answers` are those that have answered;
-    /// `asked` is the number of members that were asked.
-    pub fn peers_answered(&mut self, answers: &[PeerPosition], asked: usize, now: LocalMicros) {
-        if now < self.cut_at() {
-            return;
-        }
-        let machine = self.replica.machine();
-        let (generation, position) = (machine.generation(), machine.position());
-        let own = PeerPosition { generation, position };
-        let moved_on = answers.iter().any(|peer| *peer > own);
-        let is_alone = asked > 0 && answers.is_empty();
-        if moved_on || is_alone {
+    /// Decides what becomes of what runs, by the cluster time of those members that have answered. `asked` is the number
+    /// of members that were asked; a process that is the only member has nobody to ask and goes on.
+    pub fn peers_answered(&mut self, answers: &[ClusterMicros], asked: usize) {
+        let is_isolated = asked > 0 && answers.is_empty();
+        if is_isolated || answers.iter().any(|time| self.may_free_soon(*time)) {
             self.cut_all();
         }
     }
 
+    fn next_question(&self) -> LocalMicros {
+        let again = self.asked_peers_at.map(|at| at.after(ASK_AGAIN_AFTER));
+        self.ask_at().max(again.unwrap_or_default())
+    }
+
+    /// Returns the time of the next look; `None` if nothing runs.
     pub(super) fn next_look_at_standing(&self) -> Option<LocalMicros> {
-        let asked = self.asked_peers_at.map(|at| at.after(ASK_AGAIN_AFTER));
-        let at = self.cut_at().max(asked.unwrap_or_default());
-        self.requests.has_running().then_some(at)
+        self.requests.has_running().then(|| self.next_question())
     }
 }
