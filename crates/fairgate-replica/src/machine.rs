@@ -8,6 +8,7 @@ macro_rules! pool_context {
     ($machine:expr, $effects:expr) => {
         PoolContext {
             now: $machine.clock.now,
+            position: $machine.position,
             limits: &mut $machine.limits,
             effects: $effects,
             #[cfg(test)]
@@ -389,6 +390,7 @@ impl ClusterMachine {
         self.recent = RecentHashes::starting_at(LogPosition(0), ShortHash::of(&self.hash));
         self.clock.forget_stamps();
         self.members.expect_all(self.clock.now);
+        self.pools.values_mut().for_each(ReplicatedPool::begin_generation);
         self.next_known_since = None;
     }
 

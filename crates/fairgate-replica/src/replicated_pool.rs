@@ -15,7 +15,7 @@ use crate::client_names::ClientNames;
 use crate::decision::{ClusterDecision, ClusterEffects, SubmitRefusal};
 use crate::limits::{CallerLimits, CountedRequest, LimitedRequest};
 use crate::line::PoolLineFields;
-use crate::units::{ClusterMicros, MemberEpoch, MemberNumber};
+use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber};
 use crate::workers::{WorkerOpinion, WorkerTable};
 
 /// Priority of a request that runs already: it goes before all others.
@@ -59,6 +59,8 @@ pub(crate) struct PoolRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     counted: Option<Box<CountedRequest>>,
     pub(crate) in_flight: bool,
+    /// Place of the grant in the present generation; 0 before it.
+    granted_at: LogPosition,
     /// True if the request ran already when it was submitted.
     held: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,6 +72,7 @@ pub(crate) struct PoolRequest {
 /// What a pool needs of the machine while it applies an event.
 pub(crate) struct PoolContext<'a> {
     pub(crate) now: ClusterMicros,
+    pub(crate) position: LogPosition,
     pub(crate) limits: &'a mut CallerLimits,
     pub(crate) effects: &'a mut ClusterEffects,
     #[cfg(test)]
@@ -225,6 +228,7 @@ impl ReplicatedPool {
             number: self.extras.next_number,
             counted: counted.map(Box::new),
             in_flight: false,
+            granted_at: LogPosition(0),
             held: fields.held,
             orphan_until: None,
             worker: None,
@@ -280,7 +284,9 @@ impl ReplicatedPool {
         if request.member != sender.member {
             return false;
         }
-        if request.in_flight == held || (held && request.held) {
+        // A grant since the member's join reaches the member, which will begin the request.
+        let is_coming = request.in_flight && request.granted_at.0 >= sender.epoch.0;
+        if request.in_flight == held || is_coming || (held && request.held) {
             request.named_in = sender.epoch;
             if let Some(until) = request.orphan_until.take() {
                 self.orphans.remove(&(until, request.number, handle));
@@ -445,6 +451,14 @@ impl ReplicatedPool {
         }
     }
 
+    /// Forgets epochs and places of the log, which begin again.
+    pub(crate) fn begin_generation(&mut self) {
+        for request in self.requests.iter_mut().flatten() {
+            request.named_in = MemberEpoch(0);
+            request.granted_at = LogPosition(0);
+        }
+    }
+
     pub(crate) fn note_opinion(&mut self, member: MemberNumber, worker: &str, is: WorkerOpinion) {
         self.extras.workers.note_opinion(member, worker, is);
     }
@@ -590,6 +604,7 @@ impl ReplicatedPool {
         match (&decision, request) {
             (Decision::Grant(grant), Some(request)) => {
                 request.in_flight = true;
+                request.granted_at = context.position;
                 request.worker = grant.place.as_ref().map(|place| place.worker.clone());
                 if let Some(worker) = &request.worker {
                     self.extras.workers.begin_flight(worker);

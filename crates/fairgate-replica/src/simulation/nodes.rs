@@ -31,7 +31,6 @@ pub(super) struct SimulatedNode {
     pub(super) is_tampered: bool,
     /// Number of the file that the process has.
     pub(super) file: u64,
-    pub(super) reported_generation: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +57,6 @@ impl SimulatedNode {
             swaps_next: false,
             is_tampered: false,
             file: 0,
-            reported_generation: 0,
         }
     }
 
