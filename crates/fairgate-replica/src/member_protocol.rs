@@ -427,15 +427,23 @@ impl MemberProtocol {
         Ok(())
     }
 
-    /// Begins again from a snapshot of the same generation. The member goes on in its epoch.
+    /// Begins again from a snapshot of the same generation, because a record is damaged, or was pruned before it was
+    /// read. The member goes on in its epoch, unless the snapshot is ahead of it: then it has missed decisions about its
+    /// requests, so it joins again and says all that it has.
     pub fn restart(&mut self, snapshot: Vec<u8>) -> Result<(), SnapshotError> {
-        let knows = self.replica.machine().knows;
-        self.replay_until = self.replay_until.max(self.replica.machine().position());
+        let (knows, before) = (self.replica.machine().knows, self.replica.machine().position());
         self.replica = Replica::restore_knowing(snapshot, knows)?;
         let machine = self.replica.machine();
-        self.last_mark = (machine.position(), machine.now());
+        let position = machine.position();
+        self.last_mark = (position, machine.now());
         self.mark_is_sent = false;
         self.damaged = self.damaged.map(|(position, _)| (position, true));
+        self.replay_until = self.replay_until.max(before);
+        if position > before && self.epoch().is_some() {
+            self.sender.clear();
+            self.requests.forget_epoch();
+            self.phase = MemberPhase::Out { join_at: LocalMicros(0), was_ended: false };
+        }
         Ok(())
     }
 }

@@ -61,6 +61,21 @@ pub(super) enum WorldEvent {
     OpinionEnds(Arc<str>, Arc<str>),
 }
 
+/// A snapshot outside of the log.
+#[derive(Clone)]
+struct StoredSnapshot {
+    position: LogPosition,
+    bytes: Vec<u8>,
+    /// True if a fault had changed the state of its taker alone.
+    is_tampered: bool,
+}
+
+impl StoredSnapshot {
+    fn first(bytes: Vec<u8>) -> Self {
+        Self { position: LogPosition(0), bytes, is_tampered: false }
+    }
+}
+
 /// What one run has seen.
 #[derive(Debug, Default)]
 pub(super) struct SimulationReport {
@@ -86,7 +101,7 @@ pub(super) struct SimulatedCluster {
     pub(super) stamp_jumps: u64,
     /// The row of the cluster: its generation, its last two snapshots and what members report.
     generation: u64,
-    snapshots: Vec<(LogPosition, Vec<u8>)>,
+    snapshots: Vec<StoredSnapshot>,
     reports: Vec<(usize, GenerationReport)>,
     generation_is_due: bool,
     pub(super) failing_snapshots: u64,
@@ -121,7 +136,7 @@ impl SimulatedCluster {
             stamp_offset: FIRST_STAMP,
             stamp_jumps: 0,
             generation: 1,
-            snapshots: vec![(LogPosition(0), base.clone())],
+            snapshots: vec![StoredSnapshot::first(base.clone())],
             reports: Vec::new(),
             generation_is_due: false,
             failing_snapshots: 0,
@@ -290,7 +305,7 @@ impl SimulatedCluster {
         if self.nodes[node].is_up() {
             return;
         }
-        let Some((_, snapshot)) = self.snapshots.last().cloned() else { return };
+        let StoredSnapshot { bytes: snapshot, is_tampered, .. } = self.last_snapshot();
         let knows = (1, self.newest_version);
         let Ok(mut replica) = Replica::restore_knowing(snapshot, knows) else {
             // An older binary than the version in force: the newer one is deployed instead.
@@ -302,7 +317,7 @@ impl SimulatedCluster {
         let place = &mut self.nodes[node];
         place.process += 1;
         place.state = NodeState::Up;
-        place.is_tampered = false;
+        place.is_tampered = is_tampered;
         place.wake_at = u64::MAX;
         place.swaps_next = false;
         let identity = MemberIdentity {
@@ -501,7 +516,7 @@ impl SimulatedCluster {
                 self.store_snapshot(node, position, bytes);
             }
             MemberOutput::Prune { up_to } => {
-                let oldest = self.snapshots.first().map_or(LogPosition(0), |(place, _)| *place);
+                let oldest = self.snapshots.first().map_or(LogPosition(0), |it| it.position);
                 self.log.prune(up_to.min(oldest));
             }
             MemberOutput::ReadAgain { .. } => self.schedule_read(node),
@@ -534,12 +549,17 @@ impl SimulatedCluster {
         }
     }
 
+    fn last_snapshot(&self) -> StoredSnapshot {
+        self.snapshots.last().expect("the first is always there").clone()
+    }
+
     /// A process begins again from the last snapshot.
     fn begin_again(&mut self, node: usize) {
-        let (_, snapshot) = self.snapshots.last().cloned().unwrap();
+        let StoredSnapshot { bytes, is_tampered, .. } = self.last_snapshot();
         let mutation = self.mutation_of(node);
+        self.nodes[node].is_tampered = is_tampered;
         if let Some(protocol) = self.nodes[node].protocol.as_mut() {
-            protocol.restart(snapshot).unwrap();
+            protocol.restart(bytes).unwrap();
             protocol.replica_mut().machine_mut().mutation = mutation;
         }
         self.schedule_read(node);
@@ -558,7 +578,8 @@ impl SimulatedCluster {
         if !self.nodes[node].is_tampered {
             self.order.check_snapshot(position, hash);
         }
-        self.snapshots.push((position, bytes));
+        let is_tampered = self.nodes[node].is_tampered;
+        self.snapshots.push(StoredSnapshot { position, bytes, is_tampered });
         if self.snapshots.len() > 2 {
             self.snapshots.remove(0);
         }
@@ -628,7 +649,7 @@ impl SimulatedCluster {
         self.reports.clear();
         self.generation_is_due = false;
         self.log = MemoryLog::default();
-        self.snapshots = vec![(LogPosition(0), bytes.clone())];
+        self.snapshots = vec![StoredSnapshot::first(bytes.clone())];
         self.order.begin_generation(bytes, self.mutation.filter(is_of_all));
         self.excuse_unknown_flights();
         for node in 0..self.nodes.len() {
@@ -638,12 +659,12 @@ impl SimulatedCluster {
     }
 
     fn begin_generation(&mut self, node: usize) {
-        let (_, base) = self.snapshots.last().cloned().unwrap();
+        let StoredSnapshot { bytes: base, is_tampered, .. } = self.last_snapshot();
         let now = LocalMicros(self.now);
         let mutation = self.mutation_of(node);
         let place = &mut self.nodes[node];
         let Some(protocol) = place.protocol.as_mut() else { return };
-        place.is_tampered = false;
+        place.is_tampered = is_tampered;
         place.swaps_next = false;
         if protocol.begin_generation(base, now).is_err() {
             // The base runs a version that this binary does not know.
