@@ -163,7 +163,7 @@ pub struct ClusterMachine {
     /// Time since which all live members know the next version; `None` if one does not.
     pub(crate) next_known_since: Option<ClusterMicros>,
     /// True once a line has stopped the machine.
-    is_stopped: bool,
+    pub(crate) is_stopped: bool,
     #[cfg(test)]
     pub(crate) mutation: Option<crate::simulation::Mutation>,
 }

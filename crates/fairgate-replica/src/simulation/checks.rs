@@ -261,7 +261,7 @@ impl SimulatedCluster {
         let place = &self.nodes[node];
         let Some(protocol) = place.protocol.as_ref() else { return };
         let (own, order) = (protocol.replica().machine(), self.order.machine());
-        if own.generation() != order.generation() || place.is_tampered {
+        if own.generation() != order.generation() || place.is_tampered || own.is_stopped {
             return;
         }
         if let Some(hash) = order.recent.get(own.position()) {

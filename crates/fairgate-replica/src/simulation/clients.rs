@@ -65,6 +65,7 @@ pub(super) fn draw_submit(
         ..PoolLineFields::default()
     };
     let duration = cost * rng.range(1_000..=6_000);
+
     let tokens = match rng.below(10) {
         0 => None,
         1 => Some(Tokens(0)),

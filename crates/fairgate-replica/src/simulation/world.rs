@@ -535,11 +535,7 @@ impl SimulatedCluster {
                 let back = self.rng.one_of(&[1, 5]) * SECOND;
                 self.schedule(back, WorldEvent::Start(node));
             }
-            MemberOutput::UnknownVersion { .. } => {
-                self.crash(node);
-                self.newest_version = 2;
-                self.schedule(SECOND, WorldEvent::Start(node));
-            }
+            MemberOutput::UnknownVersion { .. } => self.replace_binary(node),
             MemberOutput::Joined { .. } => self.publish_directory(node),
             MemberOutput::JoinRefused(reason) => {
                 self.say(|| format!("node {node} may not join: {reason:?}"));
@@ -547,6 +543,13 @@ impl SimulatedCluster {
             MemberOutput::EpochEnded => self.say(|| format!("node {node} was ended")),
             MemberOutput::Decided(_) => {}
         }
+    }
+
+    /// A process whose binary does not know the version in force stops, and a newer binary starts.
+    fn replace_binary(&mut self, node: usize) {
+        self.crash(node);
+        self.newest_version = 2;
+        self.schedule(SECOND, WorldEvent::Start(node));
     }
 
     fn last_snapshot(&self) -> StoredSnapshot {
@@ -558,10 +561,11 @@ impl SimulatedCluster {
         let StoredSnapshot { bytes, is_tampered, .. } = self.last_snapshot();
         let mutation = self.mutation_of(node);
         self.nodes[node].is_tampered = is_tampered;
-        if let Some(protocol) = self.nodes[node].protocol.as_mut() {
-            protocol.restart(bytes).unwrap();
-            protocol.replica_mut().machine_mut().mutation = mutation;
+        let Some(protocol) = self.nodes[node].protocol.as_mut() else { return };
+        if protocol.restart(bytes).is_err() {
+            return self.replace_binary(node);
         }
+        protocol.replica_mut().machine_mut().mutation = mutation;
         self.schedule_read(node);
     }
 
@@ -667,10 +671,7 @@ impl SimulatedCluster {
         place.is_tampered = is_tampered;
         place.swaps_next = false;
         if protocol.begin_generation(base, now).is_err() {
-            // The base runs a version that this binary does not know.
-            self.crash(node);
-            self.newest_version = 2;
-            return self.schedule(SECOND, WorldEvent::Start(node));
+            return self.replace_binary(node);
         }
         protocol.replica_mut().machine_mut().mutation = mutation;
         self.schedule_read(node);
