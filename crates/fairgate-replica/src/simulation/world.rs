@@ -59,6 +59,8 @@ pub(super) enum WorldEvent {
     DecideGeneration,
     AnswerPeers(usize, u64),
     OpinionEnds(Arc<str>, Arc<str>),
+    /// Faults that have not taken effect yet never will.
+    Calm,
 }
 
 /// A snapshot outside of the log.
@@ -166,6 +168,7 @@ impl SimulatedCluster {
             let at = SECOND + self.rng.below(busy);
             self.schedule(at, WorldEvent::Client);
         }
+        self.schedule(BUSY + SECOND, WorldEvent::Calm);
         for _ in 0..self.rng.range(7..=12) {
             let kind = self.rng.one_of(&FaultKind::ALL);
             let at = 2 * SECOND + self.rng.below(BUSY - 5 * SECOND);
@@ -269,6 +272,13 @@ impl SimulatedCluster {
             WorldEvent::LookAtRow(node) => self.look_at_row(node),
             WorldEvent::DecideGeneration => self.decide_generation(),
             WorldEvent::AnswerPeers(node, process) => self.answer_peers(node, process),
+            WorldEvent::Calm => {
+                for place in &mut self.nodes {
+                    place.swaps_next = false;
+                    (place.damaged_reads, place.reads_twice) = (0, 0);
+                    place.append_faults.clear();
+                }
+            }
             WorldEvent::OpinionEnds(pool, worker) => {
                 for node in 0..self.nodes.len() {
                     if let Some(protocol) = self.nodes[node].protocol.as_mut() {
