@@ -303,13 +303,14 @@ impl ClusterMachine {
             return Err(RecordOutcome::NotCounted);
         };
         match header.batch.cmp(&(member.last_batch + 1)) {
+            std::cmp::Ordering::Less => Err(RecordOutcome::Duplicate),
             #[cfg(test)]
-            std::cmp::Ordering::Less
-                if self.mutation == Some(crate::simulation::Mutation::CopiesCount) =>
+            std::cmp::Ordering::Greater
+                if self.mutation == Some(crate::simulation::Mutation::GapsAreIgnored) =>
             {
+                member.last_batch = header.batch;
                 Ok(sender)
             }
-            std::cmp::Ordering::Less => Err(RecordOutcome::Duplicate),
             std::cmp::Ordering::Greater => Err(RecordOutcome::Missing),
             std::cmp::Ordering::Equal => {
                 member.last_batch = header.batch;

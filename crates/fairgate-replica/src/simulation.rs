@@ -98,11 +98,14 @@ fn clusters_keep_their_promises_under_faults() {
     }
     let sum = |of: fn(&SimulationReport) -> u64| reports.iter().map(of).sum::<u64>();
     announce(&format!(
-        "{seeds} seeds: {} requests, {} served, {} records, {} generations; {faults:?}",
+        "{seeds} seeds: {} requests, {} served, {} records, {} generations; {} requests ran without \
+         a slot for a while, {} of them were counted again; {faults:?}",
         sum(|report| report.requests),
         sum(|report| report.served),
         sum(|report| report.records),
         sum(|report| report.generations),
+        sum(|report| report.excused),
+        sum(|report| report.counted_again),
     ));
     if seeds >= SEEDS {
         for kind in FaultKind::ALL {

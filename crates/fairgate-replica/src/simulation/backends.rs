@@ -27,12 +27,14 @@ impl Backends {
         self.excused.remove(id);
     }
 
-    pub(super) fn excuse(&mut self, id: &Arc<str>) {
-        self.excused.insert(id.clone());
+    /// Excuses a request. Returns true if it was not excused before.
+    pub(super) fn excuse(&mut self, id: &Arc<str>) -> bool {
+        self.excused.insert(id.clone())
     }
 
-    pub(super) fn count_again(&mut self, id: &Arc<str>) {
-        self.excused.remove(id);
+    /// Counts a request again. Returns true if it was excused.
+    pub(super) fn count_again(&mut self, id: &Arc<str>) -> bool {
+        self.excused.remove(id)
     }
 
     pub(super) fn is_excused(&self, id: &Arc<str>) -> bool {

@@ -64,7 +64,11 @@ pub(super) fn draw_submit(
         names_max: Some(4),
         ..PoolLineFields::default()
     };
-    let duration = cost * rng.range(1_000..=6_000);
+    // A few answers are long, so that a cluster has to decide about what runs.
+    let duration = match rng.below(100) {
+        0 => rng.range(20..=45) * 1_000_000,
+        _ => cost * rng.range(1_000..=6_000),
+    };
 
     let tokens = match rng.below(10) {
         0 => None,

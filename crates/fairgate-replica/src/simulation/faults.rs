@@ -101,7 +101,10 @@ impl SimulatedCluster {
             }
             FaultKind::TailLost => {
                 let count = self.rng.count(1..=20);
-                self.lose_tail(count);
+                match self.rng.percent(50) {
+                    true => self.lose_tail(count),
+                    false => self.lose_tail_that_one_has_seen(node),
+                }
                 self.count(kind);
             }
             FaultKind::LogEmptied => {
@@ -155,6 +158,17 @@ impl SimulatedCluster {
             FaultKind::OldDirectory => self.publish_old_directory(node),
             FaultKind::WorkerDown => self.opine_on_worker(),
         }
+    }
+
+    /// Loses records that one member alone has read, and cuts it off, so that nobody else knows what it began.
+    fn lose_tail_that_one_has_seen(&mut self, node: usize) {
+        for (other, place) in self.nodes.iter_mut().enumerate() {
+            if other != node {
+                (place.lag, place.lag_until) = (2 * SECOND, self.now + SECOND);
+            }
+        }
+        let (before, after) = (self.log.end().0, SECOND);
+        self.schedule(after, WorldEvent::LoseTailAfter(before + 1, node));
     }
 
     fn fail_appends(&mut self, node: usize, fault: AppendFault) {

@@ -17,8 +17,8 @@ pub(crate) enum Mutation {
     NothingIsCut,
     /// A grant is used even if the member does not know if it is still one.
     GrantsAreAlwaysUsed,
-    /// A record that comes twice counts twice.
-    CopiesCount,
+    /// A record counts although one before it is missing.
+    GapsAreIgnored,
     /// Requests per minute are not counted.
     LimitsAreNotCounted,
     /// A snapshot lacks something.
@@ -43,65 +43,66 @@ fn first_failure(mutation: Mutation, seeds: u64) -> Option<String> {
     })
 }
 
-fn is_found(mutation: Mutation, message: &str) {
-    let failure = first_failure(mutation, 60);
+fn is_found(mutation: Mutation, messages: &[&str]) {
+    let failure = first_failure(mutation, 100);
     let failure = failure.unwrap_or_else(|| panic!("{mutation:?} is not found"));
-    assert!(failure.contains(message), "{mutation:?} is found as: {failure}");
+    let is_meant = messages.iter().any(|message| failure.contains(message));
+    assert!(is_meant, "{mutation:?} is found as: {failure}");
 }
 
 #[test]
 fn slots_that_are_freed_too_early_are_found() {
-    is_found(Mutation::OrphansAreFreedAtOnce, "was freed while it runs");
+    is_found(Mutation::OrphansAreFreedAtOnce, &["was freed while it runs"]);
 }
 
 #[test]
 fn a_member_that_cuts_nothing_is_found() {
-    is_found(Mutation::NothingIsCut, "was freed while it runs");
+    is_found(Mutation::NothingIsCut, &["was freed while it runs"]);
 }
 
 #[test]
 fn slots_that_leak_are_found() {
-    is_found(Mutation::OrphansAreKept, "in flight");
+    is_found(Mutation::OrphansAreKept, &["in flight"]);
 }
 
 #[test]
 fn a_clock_that_jumps_is_found() {
-    is_found(Mutation::TimeJumps, "was freed while it runs");
+    is_found(Mutation::TimeJumps, &["was freed while it runs"]);
 }
 
 #[test]
 fn an_old_directory_is_found() {
-    is_found(Mutation::OldDirectoryCounts, "an old directory counts");
+    is_found(Mutation::OldDirectoryCounts, &["an old directory counts"]);
 }
 
 #[test]
 fn limits_that_are_not_counted_are_found() {
-    is_found(Mutation::LimitsAreNotCounted, "requests of the limited tenant");
+    is_found(Mutation::LimitsAreNotCounted, &["requests of the limited tenant"]);
 }
 
 #[test]
-fn a_copy_that_counts_is_found() {
-    is_found(Mutation::CopiesCount, "");
+fn a_gap_that_is_ignored_is_found() {
+    is_found(Mutation::GapsAreIgnored, &["never quiet", "waiting, in flight", "has requests"]);
 }
 
 #[test]
 fn a_grant_that_is_repeated_is_found() {
-    is_found(Mutation::GrantsAreRepeated, "is granted twice");
+    is_found(Mutation::GrantsAreRepeated, &["is granted twice"]);
 }
 
 #[test]
 fn a_grant_that_is_used_too_late_is_found() {
-    is_found(Mutation::GrantsAreAlwaysUsed, "runs without a slot");
+    is_found(Mutation::GrantsAreAlwaysUsed, &["runs without a slot"]);
 }
 
 #[test]
 fn a_snapshot_that_lacks_something_is_found() {
-    is_found(Mutation::SnapshotsForget, "another state");
+    is_found(Mutation::SnapshotsForget, &["another state", "decides otherwise"]);
 }
 
 #[test]
 fn a_member_that_decides_otherwise_is_found() {
-    is_found(Mutation::OneMemberDiffers, "decides otherwise");
+    is_found(Mutation::OneMemberDiffers, &["decides otherwise"]);
 }
 
 /// Doctored, because the core keeps its bound by itself.

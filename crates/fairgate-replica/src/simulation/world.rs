@@ -59,6 +59,8 @@ pub(super) enum WorldEvent {
     DecideGeneration,
     AnswerPeers(usize, u64),
     OpinionEnds(Arc<str>, Arc<str>),
+    /// The log loses what came after this place, and this node is cut off.
+    LoseTailAfter(u64, usize),
     /// Faults that have not taken effect yet never will.
     Calm,
 }
@@ -85,6 +87,9 @@ pub(super) struct SimulationReport {
     pub(super) served: u64,
     pub(super) records: u64,
     pub(super) generations: u64,
+    /// Requests that ran without being counted, and that were counted again.
+    pub(super) excused: u64,
+    pub(super) counted_again: u64,
     pub(super) faults: BTreeMap<FaultKind, u64>,
     pub(super) ends: BTreeMap<&'static str, u64>,
 }
@@ -272,6 +277,12 @@ impl SimulatedCluster {
             WorldEvent::LookAtRow(node) => self.look_at_row(node),
             WorldEvent::DecideGeneration => self.decide_generation(),
             WorldEvent::AnswerPeers(node, process) => self.answer_peers(node, process),
+            WorldEvent::LoseTailAfter(place, node) => {
+                self.nodes[node].cut_until = self.now + 9 * SECOND;
+                self.schedule(9 * SECOND + 1, WorldEvent::ReadAll);
+                let count = self.log.end().0.saturating_sub(place);
+                self.lose_tail(usize::try_from(count).unwrap());
+            }
             WorldEvent::Calm => {
                 for place in &mut self.nodes {
                     place.swaps_next = false;
