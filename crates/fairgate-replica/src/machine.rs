@@ -482,6 +482,11 @@ impl ClusterMachine {
         self.members.get(request.member)
     }
 
+    /// Returns the worker on which a request is in flight; `None` if it is not in flight, or its pool has no workers.
+    pub fn flight_worker(&self, pool: &str, id: &str) -> Option<&Arc<str>> {
+        self.pools.get(pool)?.flight_worker(id)
+    }
+
     /// Returns the number of requests in flight on each worker of a pool, sorted by worker.
     pub fn worker_flights(&self, pool: &str) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.pools.get(pool).into_iter().flat_map(ReplicatedPool::worker_flights)

@@ -154,6 +154,11 @@ impl ReplicatedPool {
         self.requests.get(handle.index())?.as_ref()
     }
 
+    /// Returns the worker on which a request is in flight; `None` if it is not in flight, or the pool has no workers.
+    pub(crate) fn flight_worker(&self, id: &str) -> Option<&Arc<str>> {
+        self.find(id)?.worker.as_ref()
+    }
+
     pub(crate) fn worker_flights(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.extras.workers.flights()
     }
@@ -200,7 +205,7 @@ impl ReplicatedPool {
         context: &mut PoolContext<'_>,
     ) {
         if let Some(handle) = self.pool.find(&submit.id).map(RequestHandle::index)
-            && self.take_up(handle, fields.held, sender, context)
+            && self.take_up(handle, &submit, fields.held, sender, context)
         {
             return;
         }
@@ -276,6 +281,7 @@ impl ReplicatedPool {
     fn take_up(
         &mut self,
         handle: usize,
+        submit: &Submit,
         held: bool,
         sender: LineSender,
         context: &mut PoolContext<'_>,
@@ -286,7 +292,15 @@ impl ReplicatedPool {
         }
         // A grant since the member's join reaches the member, which will begin the request.
         let is_coming = request.in_flight && request.granted_at.0 >= sender.epoch.0;
-        if request.in_flight == held || is_coming || (held && request.held) {
+        // It may run on another worker than here, if it was granted in a tail that was lost.
+        let pinned = submit.pin.as_ref().map(|pin| &*pin.worker);
+        let is_elsewhere =
+            request.in_flight && pinned.is_some() && pinned != request.worker.as_deref();
+        let is_known = match held {
+            true => (request.in_flight && !is_elsewhere) || (request.held && !request.in_flight),
+            false => !request.in_flight || is_coming,
+        };
+        if is_known {
             request.named_in = sender.epoch;
             if let Some(until) = request.orphan_until.take() {
                 self.orphans.remove(&(until, request.number, handle));
@@ -295,13 +309,13 @@ impl ReplicatedPool {
             context.effects.decided(ClusterDecision::TakenUp { pool, id, member });
             return true;
         }
-        // Either it runs, although it waits here: it is submitted again before all others. Or it was granted, and its
-        // member never began it: it gives its slot back and waits again.
-        let id = request.id.clone();
+        // Either it runs, although it waits here, or on another worker: it is submitted again before all others. Or it
+        // was granted, and its member never began it: it gives its slot back and waits again.
+        let (id, in_flight) = (request.id.clone(), request.in_flight);
         self.take(handle, context);
-        let event = match held {
-            true => Event::Cancel { id },
-            false => Event::Release { id, tokens: Some(Tokens(0)), quota: Some(Tokens(0)) },
+        let event = match in_flight {
+            false => Event::Cancel { id },
+            true => Event::Release { id, tokens: Some(Tokens(0)), quota: Some(Tokens(0)) },
         };
         self.apply(event, None, context);
         false

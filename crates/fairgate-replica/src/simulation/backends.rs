@@ -48,7 +48,11 @@ impl Backends {
         (ids.len() as u64, excused as u64)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (&WorkerName, &Arc<str>)> {
-        self.running.iter().flat_map(|(worker, ids)| ids.iter().map(move |id| (worker, id)))
+    /// Returns all that runs, with its worker.
+    pub(super) fn all(&self) -> Vec<(WorkerName, Arc<str>)> {
+        let running = self.running.iter();
+        let pairs =
+            running.flat_map(|(worker, ids)| ids.iter().map(|id| (worker.clone(), id.clone())));
+        pairs.collect()
     }
 }

@@ -52,8 +52,9 @@ impl CheckedOrder {
         self.machine.machine()
     }
 
-    fn is_in_flight(&self, pool: &str, id: &str) -> bool {
-        self.machine().pool(pool).and_then(|pool| pool.is_in_flight(id)) == Some(true)
+    /// Returns true if the request has a slot at this worker.
+    fn is_in_flight(&self, (pool, worker): &WorkerName, id: &str) -> bool {
+        self.machine().flight_worker(pool, id) == Some(worker)
     }
 
     fn apply(&mut self, entry: &LogEntry<'_>) -> Vec<ClusterDecision> {
@@ -179,11 +180,7 @@ impl SimulatedCluster {
             ClusterDecision::Pool { pool, decision: Decision::Grant(grant), .. } => {
                 self.check_grant(pool, &grant);
             }
-            ClusterDecision::TakenUp { pool, id, .. } => {
-                if self.order.is_in_flight(&pool, &id) {
-                    self.count_again(&id);
-                }
-            }
+            ClusterDecision::TakenUp { id, .. } => self.count_if_known(&id),
             ClusterDecision::EndedByCluster { id, was_in_flight: true, .. } => {
                 self.check_freed_slot(&id);
             }
@@ -202,8 +199,7 @@ impl SimulatedCluster {
         let now = self.order.machine().now();
         let request = &self.requests[&grant.id];
         if let RequestState::Running(_) = request.state {
-            self.count_again(&grant.id);
-            return;
+            return self.count_if_known(&grant.id);
         }
         if request.tenant == LIMITED {
             self.order.counted.push(ClusterMicros(now.0 - grant.waited.0));
@@ -236,7 +232,7 @@ impl SimulatedCluster {
 
     /// A request has begun on a worker: it has a slot there, and the worker has no more than its slots.
     pub(super) fn check_flight(&mut self, node: usize, worker: &WorkerName, id: &Arc<str>) {
-        if !self.order.is_in_flight(&worker.0, id) {
+        if !self.order.is_in_flight(worker, id) {
             let place = &self.nodes[node];
             let own = place.protocol.as_ref().unwrap().replica().machine();
             let is_ahead = own.generation() != self.order.machine().generation()
@@ -253,16 +249,20 @@ impl SimulatedCluster {
         self.report.excused += u64::from(self.backends.excuse(id));
     }
 
-    fn count_again(&mut self, id: &Arc<str>) {
+    /// Counts a request again if it has a slot where it runs.
+    fn count_if_known(&mut self, id: &Arc<str>) {
+        let RequestState::Running(worker) = &self.requests[id].state else { return };
+        if !self.order.is_in_flight(worker, id) {
+            return;
+        }
         self.report.counted_again += u64::from(self.backends.count_again(id));
     }
 
     /// After the order has changed: what runs and is not in it was granted in a tail that was lost.
     pub(super) fn excuse_unknown_flights(&mut self) {
-        for id in self.running_ids() {
-            let pool = self.requests[&id].pool.clone();
-            match self.order.is_in_flight(&pool, &id) {
-                true => self.count_again(&id),
+        for (worker, id) in self.backends.all() {
+            match self.order.is_in_flight(&worker, &id) {
+                true => self.count_if_known(&id),
                 false => self.excuse(&id),
             }
         }
@@ -298,7 +298,7 @@ impl SimulatedCluster {
 
     /// When all is quiet, nothing is held, by nobody.
     pub(super) fn check_nothing_is_left(&mut self) {
-        assert_eq!(self.backends.all().count(), 0, "something runs");
+        assert_eq!(self.backends.all().len(), 0, "something runs");
         if self.order.is_broken {
             // The only member that was connected differed from the order, so nobody could find it out, and the others
             // took over its state later.

@@ -2,7 +2,7 @@
 //! does.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use fairgate_core::event::{Event, PoolConfig, WorkerChange};
@@ -911,10 +911,6 @@ impl SimulatedCluster {
             protocol.publish(&LogLine::Pool(line)).unwrap();
         }
         self.schedule(10 * SECOND, WorldEvent::OpinionEnds(pool, worker));
-    }
-
-    pub(super) fn running_ids(&self) -> BTreeSet<Arc<str>> {
-        self.backends.all().map(|(_, id)| id.clone()).collect()
     }
 }
 
