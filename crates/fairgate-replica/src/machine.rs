@@ -525,3 +525,6 @@ impl ClusterMachine {
         Some((member.number, member.epoch()?))
     }
 }
+
+#[cfg(test)]
+mod tests;

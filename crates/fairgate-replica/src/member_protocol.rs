@@ -308,6 +308,12 @@ impl MemberProtocol {
         &mut self.replica
     }
 
+    /// Makes records small, so that several are on their way at once.
+    #[cfg(test)]
+    pub(crate) fn set_lines_max(&mut self, lines_max: usize) {
+        self.sender.set_lines_max(lines_max);
+    }
+
     #[cfg(test)]
     fn is_mutated(&self, mutation: crate::simulation::Mutation) -> bool {
         self.replica.machine().mutation == Some(mutation)

@@ -11,14 +11,29 @@ use crate::record::{RECORD_BYTES_MAX, RECORD_LINES_MAX};
 const OUTSTANDING_MAX: usize = 8;
 
 /// Lines that wait to be sent, and records that were sent and not read yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct BatchSender {
+    /// Greatest number of lines in a record.
+    lines_max: usize,
     pending: VecDeque<PendingLine>,
     pending_bytes: usize,
     outstanding: VecDeque<SentBatch>,
     last_batch: u64,
     /// Index in `outstanding` from which records are to be sent again.
     resend_from: Option<usize>,
+}
+
+impl Default for BatchSender {
+    fn default() -> Self {
+        Self {
+            lines_max: RECORD_LINES_MAX,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            outstanding: VecDeque::new(),
+            last_batch: 0,
+            resend_from: None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +71,11 @@ pub(super) struct ConfirmedBatches {
 }
 
 impl BatchSender {
+    #[cfg(test)]
+    pub(super) fn set_lines_max(&mut self, lines_max: usize) {
+        self.lines_max = lines_max;
+    }
+
     pub(super) fn push(&mut self, text: String, key: Option<RequestKey>) {
         self.pending_bytes += text.len();
         self.pending.push_back(PendingLine { text, key });
@@ -63,7 +83,7 @@ impl BatchSender {
 
     /// Forgets everything, because the epoch has ended.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { lines_max: self.lines_max, ..Self::default() };
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -86,7 +106,7 @@ impl BatchSender {
     /// Takes the lines of the next record. A record is sent at once if none is outstanding; otherwise lines gather until
     /// one is confirmed, or a record is full.
     pub(super) fn next_batch(&mut self) -> Option<NextBatch> {
-        let is_full = self.pending.len() >= RECORD_LINES_MAX
+        let is_full = self.pending.len() >= self.lines_max
             || self.pending_bytes >= RECORD_BYTES_MAX - HEADER_BYTES;
         let may_send =
             self.outstanding.is_empty() || (is_full && self.outstanding.len() < OUTSTANDING_MAX);
@@ -96,7 +116,7 @@ impl BatchSender {
         let (mut lines, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
         while let Some(next) = self.pending.front() {
             bytes += next.text.len();
-            let fits = bytes <= RECORD_BYTES_MAX - HEADER_BYTES && lines.len() < RECORD_LINES_MAX;
+            let fits = bytes <= RECORD_BYTES_MAX - HEADER_BYTES && lines.len() < self.lines_max;
             if !fits && !lines.is_empty() {
                 break;
             }
@@ -131,7 +151,10 @@ impl BatchSender {
             if sent.has_alive {
                 confirmed.alive_written_at = Some(sent.written_at);
             }
-            self.resend_from = self.resend_from.and_then(|index| index.checked_sub(1));
+            self.resend_from = self.resend_from.map(|index| index.saturating_sub(1));
+        }
+        if self.outstanding.is_empty() {
+            self.resend_from = None;
         }
         confirmed
     }

@@ -242,6 +242,10 @@ impl MemberProtocol {
         for (key, lines) in self.requests.ends.clone() {
             self.say_end_lines(&key, &lines);
         }
+        #[cfg(test)]
+        if self.is_mutated(crate::simulation::Mutation::WhatRunsIsSaidToWait) {
+            self.requests.open.values_mut().for_each(|it| it.state = LocalState::Waiting);
+        }
         // What runs goes first: it takes its slots before anything else can.
         let running: Vec<RequestKey> = self.requests.running().cloned().collect();
         for key in &running {
@@ -294,13 +298,6 @@ impl MemberProtocol {
         };
         let worker = grant.place.as_ref().map(|place| place.worker.clone());
         match &mut request.state {
-            #[cfg(test)]
-            LocalState::Running { .. }
-                if self.replica.machine().mutation
-                    == Some(crate::simulation::Mutation::GrantsAreRepeated) =>
-            {
-                self.outputs.push_back(MemberOutput::Granted { pool: pool.clone(), grant });
-            }
             // It ran before, and is counted now.
             LocalState::Running { again_at, .. } => *again_at = None,
             _ if is_sure => {

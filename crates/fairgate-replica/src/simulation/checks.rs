@@ -57,6 +57,11 @@ impl CheckedOrder {
         self.machine().flight_worker(pool, id) == Some(worker)
     }
 
+    /// Returns the records of the present generation.
+    pub(super) fn records(&self) -> &[(EngineStamp, Vec<u8>)] {
+        &self.records
+    }
+
     fn apply(&mut self, entry: &LogEntry<'_>) -> Vec<ClusterDecision> {
         let mut effects = ClusterEffects::default();
         if self.is_broken {

@@ -57,6 +57,10 @@ impl FaultKind {
         Self::OldDirectory,
         Self::WorkerDown,
     ];
+
+    /// Those that always take effect.
+    pub(super) const ALWAYS: [Self; 4] =
+        [Self::StampWentBack, Self::TailLost, Self::ReaderLagged, Self::WorkerDown];
 }
 
 /// What becomes of a node's next records.

@@ -25,8 +25,8 @@ pub(crate) enum Mutation {
     SnapshotsForget,
     /// The member of one node decides otherwise.
     OneMemberDiffers,
-    /// A client gets the grant of a request that runs already.
-    GrantsAreRepeated,
+    /// A member that comes back submits what runs as if it waited.
+    WhatRunsIsSaidToWait,
 }
 
 /// Runs seeds until one fails, and returns the message of the check. `None` if none of them fails.
@@ -86,8 +86,8 @@ fn a_gap_that_is_ignored_is_found() {
 }
 
 #[test]
-fn a_grant_that_is_repeated_is_found() {
-    is_found(Mutation::GrantsAreRepeated, &["is granted twice"]);
+fn a_request_that_is_granted_twice_is_found() {
+    is_found(Mutation::WhatRunsIsSaidToWait, &["is granted twice"]);
 }
 
 #[test]

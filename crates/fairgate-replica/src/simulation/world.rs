@@ -35,6 +35,9 @@ const BUSY: u64 = 60 * SECOND;
 /// Requests in each run.
 const REQUESTS: u64 = 510;
 
+/// Faults in each run, at least.
+pub(super) const LEAST_FAULTS: u64 = 5;
+
 /// The stamp that the engine's clock shows at the beginning.
 const FIRST_STAMP: i64 = 1_700_000_000_000_000;
 
@@ -61,6 +64,8 @@ pub(super) enum WorldEvent {
     OpinionEnds(Arc<str>, Arc<str>),
     /// The log loses what came after this place, and this node is cut off.
     LoseTailAfter(u64, usize),
+    /// Some faults found nothing to do: others take their place.
+    FillUp,
     /// Faults that have not taken effect yet never will.
     Calm,
 }
@@ -173,6 +178,7 @@ impl SimulatedCluster {
             let at = SECOND + self.rng.below(busy);
             self.schedule(at, WorldEvent::Client);
         }
+        self.schedule(BUSY - 4 * SECOND, WorldEvent::FillUp);
         self.schedule(BUSY + SECOND, WorldEvent::Calm);
         for _ in 0..self.rng.range(7..=12) {
             let kind = self.rng.one_of(&FaultKind::ALL);
@@ -229,10 +235,7 @@ impl SimulatedCluster {
 
     /// Runs until everything is quiet, and checks that nothing is left.
     pub(super) fn run(mut self) -> SimulationReport {
-        while self.now < BUSY + 8 * SECOND || !self.is_quiet() {
-            assert!(self.now < 600 * SECOND, "never quiet: {:?}", self.unquiet());
-            self.step();
-        }
+        self.run_until_quiet();
         // The slots of ended members and their leases run out.
         let end = self.now + 45 * SECOND;
         while self.now < end {
@@ -243,6 +246,13 @@ impl SimulatedCluster {
         self.report.served = self.report.ends.get("completed").copied().unwrap_or(0);
         self.report.generations = self.generation;
         self.report
+    }
+
+    pub(super) fn run_until_quiet(&mut self) {
+        while self.now < BUSY + 8 * SECOND || !self.is_quiet() {
+            assert!(self.now < 600 * SECOND, "never quiet: {:?}", self.unquiet());
+            self.step();
+        }
     }
 
     fn step(&mut self) {
@@ -282,6 +292,13 @@ impl SimulatedCluster {
                 self.schedule(9 * SECOND + 1, WorldEvent::ReadAll);
                 let count = self.log.end().0.saturating_sub(place);
                 self.lose_tail(usize::try_from(count).unwrap());
+            }
+            WorldEvent::FillUp => {
+                let happened: u64 = self.report.faults.values().sum();
+                for _ in happened..LEAST_FAULTS {
+                    let kind = self.rng.one_of(&FaultKind::ALWAYS);
+                    self.put_fault(kind);
+                }
             }
             WorldEvent::Calm => {
                 for place in &mut self.nodes {
@@ -353,7 +370,9 @@ impl SimulatedCluster {
         let now = LocalMicros(self.now);
         let config = self.config(file);
         let protocol = MemberProtocol::new(identity, config, self.directory, replica, now);
-        self.nodes[node].protocol = Some(protocol.unwrap());
+        let mut protocol = protocol.unwrap();
+        protocol.set_lines_max(self.rng.one_of(&[2, 3, 256]));
+        self.nodes[node].protocol = Some(protocol);
         self.say(|| format!("node {node} starts"));
         self.schedule_read(node);
     }
