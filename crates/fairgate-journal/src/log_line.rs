@@ -22,7 +22,7 @@ pub enum LogFieldValue<'a> {
     Text(Cow<'a, str>),
     /// An integer of 0 or more.
     Count(u64),
-    /// `true` or `false`.
+    /// A truth value, `true` or `false`.
     Flag(bool),
 }
 

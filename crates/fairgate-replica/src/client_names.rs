@@ -20,13 +20,13 @@ const CHOSEN: [Attribute; 2] = [Attribute::Agent, Attribute::Session];
 
 /// Names that were seen in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ClientNames {
+pub(crate) struct BoundedClientNames {
     /// Number of names over all keys.
     count: usize,
     keys: BTreeMap<Arc<str>, [BTreeSet<Box<str>>; CHOSEN.len()]>,
 }
 
-impl ClientNames {
+impl BoundedClientNames {
     /// Returns the attributes with each name that the client chose, or `other` in its place if the key already has
     /// `max` other names, or the pool too many.
     pub(crate) fn bound(&mut self, attributes: Attributes, max: u64) -> Attributes {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_first_names_have_flows_and_the_rest_share_one() {
-        let mut names = ClientNames::default();
+        let mut names = BoundedClientNames::default();
         let mut agent = |key: &str, agent: &str| {
             let bounded = names.bound(request(key, agent), 2);
             bounded.get(Attribute::Agent).unwrap().to_owned()
@@ -86,6 +86,6 @@ mod tests {
     #[test]
     fn a_request_without_a_key_keeps_its_names() {
         let anonymous = Attributes::none().with(Attribute::Agent, "a");
-        assert_eq!(ClientNames::default().bound(anonymous.clone(), 0), anonymous);
+        assert_eq!(BoundedClientNames::default().bound(anonymous.clone(), 0), anonymous);
     }
 }

@@ -1,4 +1,4 @@
-//! What the machine needs to know of a member's file, and the rule for which member's file counts.
+//! The part of a member's file that the machine needs to know, and the rule for which member's file counts.
 //!
 //! In force is, whichever came last: the configuration that a **reload** brought; the configuration of a **join** that
 //! the cluster has never had; the one that **all live members** have. So a new file counts from the first member that
@@ -16,7 +16,7 @@ use crate::units::{ClusterMicros, ShortHash};
 
 /// The cluster's settings and pools, as one member's file states them. Workers have no addresses and no credentials
 /// here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ClusterConfigBody", into = "ClusterConfigBody")]
 pub struct ClusterConfig {
     /// Spans of the protocol.
@@ -51,12 +51,6 @@ impl ClusterTiming {
     /// Returns the most that one record moves time: 2/5 of the lease.
     pub(crate) fn most_at_once(&self) -> ClusterMicros {
         ClusterMicros((self.lease.0 / 5).saturating_mul(2).max(1))
-    }
-}
-
-impl Default for ClusterConfig {
-    fn default() -> Self {
-        Self { timing: ClusterTiming::default(), pools: BTreeMap::new() }
     }
 }
 

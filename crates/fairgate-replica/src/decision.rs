@@ -1,4 +1,4 @@
-//! What the machine decides, and how a decision enters the running hash.
+//! Decisions of the machine, and how a decision enters the running hash.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use blake3::Hasher;
 use fairgate_core::decision::{Decision, GrantedPlace};
 use fairgate_core::event::Event;
 
-use crate::limits::{LimitRefusal, ReachedLimit};
+use crate::limits::{ClusterLimitReached, LimitRefusal};
 use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber, ShortHash};
 
 /// One decision of the machine. Every member's machine makes it, at the same place of the log.
@@ -40,7 +40,7 @@ pub enum ClusterDecision {
         id: Arc<str>,
         /// Member that submitted the request.
         member: MemberNumber,
-        /// The reason.
+        /// Reason of the refusal or of the end.
         reason: SubmitRefusal,
     },
     /// A request is known to belong to the present epoch of its member, because the member has named it again.
@@ -67,7 +67,7 @@ pub enum ClusterDecision {
     Joined {
         /// Number of the process.
         member: MemberNumber,
-        /// Its new epoch.
+        /// Epoch that begins with the join.
         epoch: MemberEpoch,
         /// Name of the member.
         name: Arc<str>,
@@ -84,14 +84,14 @@ pub enum ClusterDecision {
         process: Arc<str>,
         /// Number of the process's join.
         attempt: u64,
-        /// The reason.
+        /// Reason of the refusal or of the end.
         reason: JoinRefusal,
     },
     /// A member's epoch has ended.
     MemberEnded {
         /// Number of the process.
         member: MemberNumber,
-        /// The reason.
+        /// Reason of the refusal or of the end.
         reason: MemberEnd,
     },
     /// A line was left out.
@@ -100,12 +100,12 @@ pub enum ClusterDecision {
         member: MemberNumber,
         /// Index of the line in its record, counted from 0.
         line: u32,
-        /// The reason.
+        /// Reason of the refusal or of the end.
         reason: LineRefusal,
     },
     /// Another configuration is in force.
     ConfigInForce {
-        /// Its digest.
+        /// Digest of the configuration in force from here on.
         digest: ShortHash,
     },
     /// A pool has begun again from its own snapshot, because limits changed that are fixed in a pool's life. A journal
@@ -121,7 +121,7 @@ pub enum ClusterDecision {
     },
     /// The directory has a new version, which every member should read.
     DirectoryChanged {
-        /// The version.
+        /// The version from here on.
         version: u64,
     },
     /// A member should take a snapshot at this place.
@@ -140,7 +140,7 @@ pub enum ClusterDecision {
     },
     /// The rules of another version hold from here on.
     Upgraded {
-        /// The version.
+        /// The version from here on.
         to: u32,
     },
     /// A line for objects outside of the machine.
@@ -149,7 +149,7 @@ pub enum ClusterDecision {
         member: MemberNumber,
         /// Name of the objects that it is for.
         topic: Box<str>,
-        /// What they need to know.
+        /// Text that those objects understand.
         body: Box<str>,
     },
 }
@@ -210,14 +210,14 @@ pub struct AppliedPoolEvent {
     pub pool: Arc<str>,
     /// Cluster time at which the event was applied.
     pub at: ClusterMicros,
-    /// The event.
+    /// The event, as the core's pool has applied it.
     pub event: Event,
 }
 
-/// What one or several records have done, in order.
+/// Effects of one or several records, in order.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterEffects {
-    /// The decisions.
+    /// The decisions of all records since the effects were taken.
     pub decisions: Vec<ClusterDecision>,
     /// The events that pools have applied, if they are wanted.
     pub pool_events: Vec<AppliedPoolEvent>,
@@ -315,12 +315,16 @@ impl DecisionBytes {
     fn limit_refusal(&mut self, refusal: &LimitRefusal) {
         self.kind(refusal.owner as u8).text(&refusal.name).text(refusal.reached.code());
         let (limit, amount, wait) = match refusal.reached {
-            ReachedLimit::RequestsPerMinute { limit, retry_after } => (limit, 0, retry_after),
-            ReachedLimit::TokensPerMinute { limit, over, retry_after } => {
+            ClusterLimitReached::RequestsPerMinute { limit, retry_after } => {
+                (limit, 0, retry_after)
+            }
+            ClusterLimitReached::TokensPerMinute { limit, over, retry_after } => {
                 (limit, over, retry_after)
             }
-            ReachedLimit::QueuedRequests { limit, waiting }
-            | ReachedLimit::QueuedBytes { limit, waiting } => (limit, waiting, ClusterMicros(0)),
+            ClusterLimitReached::QueuedRequests { limit, waiting }
+            | ClusterLimitReached::QueuedBytes { limit, waiting } => {
+                (limit, waiting, ClusterMicros(0))
+            }
         };
         self.number(limit).number(amount).number(wait.0);
     }

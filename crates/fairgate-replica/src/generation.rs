@@ -1,4 +1,4 @@
-//! Which member's state a new generation begins with.
+//! The choice of the member whose state begins a new generation.
 //!
 //! A generation ends when its log is no longer one order for all: it lost records, it is gone, or two members differ.
 //! Whoever notices stops granting and reports its place and hash outside of the log. After a short while, or as soon as

@@ -51,7 +51,7 @@
 //!   and asks other members. It is the way to use this crate.
 //! - [`Replica`] is a machine that survives a line that stops it; [`ClusterMachine`] is the machine itself: records in,
 //!   decisions out, snapshot, restore. Views and limits read it. Both also replay a dumped log.
-//! - [`CallerLimits`] are the limits of tenants and keys in exact integers.
+//! - [`ClusterLimits`] are the limits of tenants and keys in exact integers.
 //!
 //! Nothing here reads a clock, draws a random number, uses a float, waits or does I/O.
 
@@ -77,9 +77,9 @@ mod recent_hashes;
 mod record;
 mod replica;
 mod replicated_pool;
-#[cfg(test)]
-mod simulation;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod units;
 mod workers;
 
@@ -90,16 +90,16 @@ pub use decision::{
 };
 pub use generation::{GenerationReport, choose_base};
 pub use limits::{
-    CallerAccount, CallerKind, CallerLimit, CallerLimits, LimitRefusal, LimitedRequest,
-    MinuteBucket, ReachedLimit,
+    CallerAccount, CallerKind, CallerLimit, ClusterLimitReached, ClusterLimits,
+    ClusterMinuteBucket, LimitRefusal, LimitedRequest,
 };
 pub use line::{ClusterLine, JoinLine, LineError, LogLine, PoolLine, PoolLineFields};
 pub use machine::{
     ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, RecordOutcome, RecordReceipt,
 };
 pub use member_protocol::{
-    ConfigTooLargeError, LineTooLongError, LocalMicros, MemberIdentity, MemberOutput,
-    MemberProtocol, RequestEnd, RequestRefusal, SubmitError,
+    ConfigTooLargeError, FlightEnd, LineTooLongError, LocalMicros, MemberIdentity, MemberOutput,
+    MemberProtocol, RequestRefusal, SubmitError,
 };
 pub use members::{ClusterMember, MemberState};
 pub use record::{

@@ -2,7 +2,7 @@
 //! bytes.
 //!
 //! A submit is checked when it is applied, before its pool sees it. Each member may also look at its own replica first
-//! ([`CallerLimits::check`]) and refuse there, so a flood of refusals costs no record; between that look and the place
+//! ([`ClusterLimits::check`]) and refuse there, so a flood of refusals costs no record; between that look and the place
 //! in the log others may come, and the log has the last word.
 //!
 //! Only tenants and keys with limits have counts, and limits come from the directory, so their number is bounded.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::minute_bucket::MinuteBucket;
+pub use self::minute_bucket::ClusterMinuteBucket;
 use crate::units::ClusterMicros;
 
 /// The kind of owner of a limit.
@@ -53,12 +53,12 @@ pub struct LimitRefusal {
     /// Name of the tenant, or id of the key.
     pub name: Arc<str>,
     /// The limit, with the amounts that people want to see.
-    pub reached: ReachedLimit,
+    pub reached: ClusterLimitReached,
 }
 
 /// The limit that is reached, and by how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReachedLimit {
+pub enum ClusterLimitReached {
     /// The requests of the minute are used up.
     RequestsPerMinute {
         /// The limit in requests per minute.
@@ -79,19 +79,19 @@ pub enum ReachedLimit {
     QueuedRequests {
         /// The limit in requests.
         limit: u64,
-        /// Requests that wait.
+        /// Number of requests that wait already.
         waiting: u64,
     },
     /// The bodies of the waiting requests would be too large with this one.
     QueuedBytes {
         /// The limit in bytes.
         limit: u64,
-        /// Bytes that wait.
+        /// Number of bytes that wait already.
         waiting: u64,
     },
 }
 
-impl ReachedLimit {
+impl ClusterLimitReached {
     /// Returns the stable code of this limit that clients see.
     pub fn code(&self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ pub struct LimitedRequest<'a> {
 
 /// A request that is counted, and in whose counts. It must be counted out of the queue once, and may be settled once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CountedRequest {
+pub(crate) struct CountedSubmit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tenant: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ pub(crate) struct CountedRequest {
 
 /// The limits of all tenants and keys that have some, and their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallerLimits {
+pub struct ClusterLimits {
     tenants: BTreeMap<Arc<str>, CallerAccount>,
     keys: BTreeMap<Arc<str>, CallerAccount>,
 }
@@ -144,12 +144,12 @@ pub struct CallerAccount {
     /// Bytes of the bodies of the waiting requests.
     pub queued_bytes: u64,
     /// Level of the requests of the minute; full if the limit is absent.
-    pub requests: MinuteBucket,
+    pub requests: ClusterMinuteBucket,
     /// Level of the tokens of the minute; full if the limit is absent.
-    pub tokens: MinuteBucket,
+    pub tokens: ClusterMinuteBucket,
 }
 
-impl CallerLimits {
+impl ClusterLimits {
     /// Sets the limits of a tenant or key; without any limit the account is removed with its counts.
     pub(crate) fn set_limit(
         &mut self,
@@ -210,7 +210,7 @@ impl CallerLimits {
         &mut self,
         request: &LimitedRequest<'_>,
         now: ClusterMicros,
-    ) -> Option<CountedRequest> {
+    ) -> Option<CountedSubmit> {
         let LimitedRequest { bytes, estimate, .. } = *request;
         let mut take = |owner, name: Option<&str>| {
             let accounts = self.accounts_mut(owner);
@@ -221,11 +221,11 @@ impl CallerLimits {
         let tenant = take(CallerKind::Tenant, request.tenant);
         let key = take(CallerKind::Key, request.key);
         let is_counted = tenant.is_some() || key.is_some();
-        is_counted.then_some(CountedRequest { tenant, key, bytes, estimate })
+        is_counted.then_some(CountedSubmit { tenant, key, bytes, estimate })
     }
 
     /// Counts a request out of the queue, because it was granted or has left.
-    pub(crate) fn leave_queue(&mut self, counted: &CountedRequest) {
+    pub(crate) fn leave_queue(&mut self, counted: &CountedSubmit) {
         self.each_of(counted, |account| {
             account.queued_requests = account.queued_requests.saturating_sub(1);
             account.queued_bytes = account.queued_bytes.saturating_sub(counted.bytes);
@@ -233,7 +233,7 @@ impl CallerLimits {
     }
 
     /// Corrects the tokens of the minute by what a request really used.
-    pub(crate) fn settle(&mut self, counted: &CountedRequest, charged: u64, now: ClusterMicros) {
+    pub(crate) fn settle(&mut self, counted: &CountedSubmit, charged: u64, now: ClusterMicros) {
         self.each_of(counted, |account| {
             if let Some(rate) = account.limit.tokens_per_minute {
                 let difference = i128::from(charged) - i128::from(counted.estimate);
@@ -242,7 +242,7 @@ impl CallerLimits {
         });
     }
 
-    fn each_of(&mut self, counted: &CountedRequest, mut change: impl FnMut(&mut CallerAccount)) {
+    fn each_of(&mut self, counted: &CountedSubmit, mut change: impl FnMut(&mut CallerAccount)) {
         // An account that is missing was removed with its tenant or key, or lost its limits.
         let tenant = counted.tenant.as_ref().and_then(|name| self.tenants.get_mut(name));
         let key = counted.key.as_ref().and_then(|name| self.keys.get_mut(name));
@@ -263,8 +263,8 @@ impl CallerAccount {
             limit,
             queued_requests: 0,
             queued_bytes: 0,
-            requests: MinuteBucket::new(now),
-            tokens: MinuteBucket::new(now),
+            requests: ClusterMinuteBucket::new(now),
+            tokens: ClusterMinuteBucket::new(now),
         }
     }
 
@@ -274,26 +274,26 @@ impl CallerAccount {
         self.limit = limit;
     }
 
-    fn check(&self, bytes: u64, now: ClusterMicros) -> Result<(), ReachedLimit> {
+    fn check(&self, bytes: u64, now: ClusterMicros) -> Result<(), ClusterLimitReached> {
         if let Some(limit) = self.limit.requests_per_minute {
-            self.requests
-                .need_one(limit, now)
-                .map_err(|retry_after| ReachedLimit::RequestsPerMinute { limit, retry_after })?;
+            self.requests.need_one(limit, now).map_err(|retry_after| {
+                ClusterLimitReached::RequestsPerMinute { limit, retry_after }
+            })?;
         }
         if let Some(limit) = self.limit.tokens_per_minute {
             self.tokens.need_any(limit, now).map_err(|retry_after| {
                 let over = self.tokens.wholes(limit, now).unsigned_abs();
-                ReachedLimit::TokensPerMinute { limit, over, retry_after }
+                ClusterLimitReached::TokensPerMinute { limit, over, retry_after }
             })?;
         }
         let waiting = self.queued_requests;
         if let Some(limit) = self.limit.queued_requests.filter(|limit| waiting >= *limit) {
-            return Err(ReachedLimit::QueuedRequests { limit, waiting });
+            return Err(ClusterLimitReached::QueuedRequests { limit, waiting });
         }
         let waiting = self.queued_bytes;
         let after = waiting.saturating_add(bytes);
         if let Some(limit) = self.limit.queued_bytes.filter(|limit| after > *limit) {
-            return Err(ReachedLimit::QueuedBytes { limit, waiting });
+            return Err(ClusterLimitReached::QueuedBytes { limit, waiting });
         }
         Ok(())
     }

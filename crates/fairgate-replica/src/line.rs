@@ -116,7 +116,7 @@ pub enum ClusterLine {
     Publish {
         /// Name of the objects that it is for.
         topic: Box<str>,
-        /// What they need to know. No prompt, no body of a request, no secret.
+        /// Text that those objects understand. No prompt, no body of a request, no secret.
         body: Box<str>,
     },
     /// A snapshot is due at this place.

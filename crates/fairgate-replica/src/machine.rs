@@ -3,7 +3,7 @@
 //! [`ClusterMachine::apply`] is the only method that decides. It reads no clock and depends on nothing but the records
 //! and their stamps, so members that have applied the same records are equal, to the byte of their snapshots.
 
-/// What pools need of the machine. A macro, because the pools are borrowed beside it.
+/// Builds what pools need of the machine. A macro, because the pools are borrowed beside it.
 macro_rules! pool_context {
     ($machine:expr, $effects:expr) => {
         PoolContext {
@@ -32,7 +32,7 @@ use crate::cluster_config::{ClusterConfig, ConfigInForce};
 use crate::decision::{
     ClusterDecision, ClusterEffects, LineRefusal, SubmitRefusal, hash_decisions,
 };
-use crate::limits::CallerLimits;
+use crate::limits::ClusterLimits;
 use crate::line::{ClusterLine, LogLine};
 use crate::members::{ClusterMember, MemberTable};
 use crate::recent_hashes::RecentHashes;
@@ -47,7 +47,7 @@ pub const MACHINE_VERSIONS: (u32, u32) = (1, 1);
 /// One record in its place of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEntry<'a> {
-    /// The place.
+    /// Place of the record.
     pub position: LogPosition,
     /// The engine's time when it took the record.
     pub stamp: EngineStamp,
@@ -55,7 +55,7 @@ pub struct LogEntry<'a> {
     pub record: &'a [u8],
 }
 
-/// What became of a record.
+/// Outcome of applying a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOutcome {
     /// Its lines were applied.
@@ -68,7 +68,7 @@ pub enum RecordOutcome {
     NotCounted,
 }
 
-/// What became of a record, and whose it is.
+/// Outcome of applying a record, and its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordReceipt {
     /// Number of the sender; 0 in the record of a join.
@@ -77,7 +77,7 @@ pub struct RecordReceipt {
     pub epoch: MemberEpoch,
     /// Number of the record in the epoch.
     pub batch: u64,
-    /// What became of it.
+    /// Outcome of applying it.
     pub outcome: RecordOutcome,
 }
 
@@ -154,7 +154,7 @@ pub struct ClusterMachine {
     /// The configurations of the live members by digest.
     pub(crate) member_configs: BTreeMap<ShortHash, Arc<ClusterConfig>>,
     pub(crate) pools: BTreeMap<Arc<str>, ReplicatedPool>,
-    pub(crate) limits: CallerLimits,
+    pub(crate) limits: ClusterLimits,
     pub(crate) directory: u64,
     /// Number of marks so far, which decides whose turn the next snapshot is.
     pub(crate) marks: u64,
@@ -165,7 +165,7 @@ pub struct ClusterMachine {
     /// True once a line has stopped the machine.
     pub(crate) is_stopped: bool,
     #[cfg(test)]
-    pub(crate) mutation: Option<crate::simulation::Mutation>,
+    pub(crate) mutation: Option<crate::tests::simulation::Mutation>,
 }
 
 impl ClusterMachine {
@@ -185,7 +185,7 @@ impl ClusterMachine {
             config: ConfigInForce::default(),
             member_configs: BTreeMap::new(),
             pools: BTreeMap::new(),
-            limits: CallerLimits::default(),
+            limits: ClusterLimits::default(),
             directory: 0,
             marks: 0,
             snapshot: LogPosition(0),
@@ -306,7 +306,7 @@ impl ClusterMachine {
             std::cmp::Ordering::Less => Err(RecordOutcome::Duplicate),
             #[cfg(test)]
             std::cmp::Ordering::Greater
-                if self.mutation == Some(crate::simulation::Mutation::GapsAreIgnored) =>
+                if self.mutation == Some(crate::tests::simulation::Mutation::GapsAreIgnored) =>
             {
                 member.last_batch = header.batch;
                 Ok(sender)
@@ -445,7 +445,7 @@ impl ClusterMachine {
         ShortHash::of(&self.hash)
     }
 
-    /// Returns cluster time.
+    /// Returns cluster time, as of the last record.
     pub fn now(&self) -> ClusterMicros {
         self.clock.now
     }
@@ -493,7 +493,7 @@ impl ClusterMachine {
     }
 
     /// Returns the limits of tenants and keys.
-    pub fn limits(&self) -> &CallerLimits {
+    pub fn limits(&self) -> &ClusterLimits {
         &self.limits
     }
 

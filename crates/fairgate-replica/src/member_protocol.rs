@@ -21,8 +21,8 @@ use fairgate_core::decision::{Grant, RejectedRequest};
 use serde::{Deserialize, Serialize};
 
 use self::batch_sender::BatchSender;
+pub use self::local_requests::{FlightEnd, SubmitError};
 use self::local_requests::{LocalRequests, RequestKey};
-pub use self::local_requests::{RequestEnd, SubmitError};
 use crate::cluster_config::ClusterConfig;
 use crate::decision::{ClusterDecision, ClusterEffects, JoinRefusal};
 use crate::generation::GenerationReport;
@@ -77,7 +77,7 @@ pub struct MemberIdentity {
     pub may_upgrade: bool,
 }
 
-/// What the shell must do.
+/// Instruction to the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberOutput {
     /// A client's request has its slot: begin it.
@@ -93,7 +93,7 @@ pub enum MemberOutput {
         pool: Arc<str>,
         /// Id of the request.
         id: Arc<str>,
-        /// The reason.
+        /// Reason of the refusal.
         reason: RequestRefusal,
     },
     /// A request in flight must be cut off, because its slot is given to others.
@@ -105,7 +105,7 @@ pub enum MemberOutput {
     },
     /// The process is a member now.
     Joined {
-        /// Its epoch.
+        /// Epoch that begins.
         epoch: MemberEpoch,
     },
     /// The process may not join now; it tries again.
@@ -118,7 +118,7 @@ pub enum MemberOutput {
     StoreSnapshot {
         /// Place of the snapshot.
         position: LogPosition,
-        /// Its bytes.
+        /// Bytes of the whole snapshot.
         bytes: Vec<u8>,
     },
     /// The log may be pruned up to a place.
@@ -136,7 +136,7 @@ pub enum MemberOutput {
     /// The log is no longer one order for all. Report it outside of the log, and begin the next generation by
     /// [`MemberProtocol::begin_generation`].
     GenerationNeeded {
-        /// What this member has to offer as the base.
+        /// State that this member has to offer as the base.
         report: GenerationReport,
         /// The reason, for people.
         reason: String,
@@ -171,15 +171,15 @@ pub enum RequestRefusal {
 /// The state of a process with respect to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MemberPhase {
-    /// It must join.
+    /// The process must join.
     Out { join_at: LocalMicros, was_ended: bool },
-    /// It has said that it comes.
+    /// The process has said that it comes.
     Joining { record: Vec<u8>, sent_at: LocalMicros, was_ended: bool },
-    /// It is a member.
+    /// The process is a member.
     In { number: MemberNumber, epoch: MemberEpoch },
-    /// It waits for the next generation.
+    /// The process waits for the next generation.
     Suspended,
-    /// It has left.
+    /// The process has left, or cannot go on.
     Gone,
 }
 
@@ -315,7 +315,7 @@ impl MemberProtocol {
     }
 
     #[cfg(test)]
-    fn is_mutated(&self, mutation: crate::simulation::Mutation) -> bool {
+    fn is_mutated(&self, mutation: crate::tests::simulation::Mutation) -> bool {
         self.replica.machine().mutation == Some(mutation)
     }
 

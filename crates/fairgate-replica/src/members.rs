@@ -76,7 +76,7 @@ impl ClusterMember {
         }
     }
 
-    /// Begins an epoch.
+    /// Begins an epoch of the process.
     pub(crate) fn join(&mut self, join: &JoinLine, epoch: MemberEpoch, now: ClusterMicros) {
         self.address = join.address.clone();
         self.knows = join.knows;

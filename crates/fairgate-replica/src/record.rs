@@ -51,7 +51,7 @@ pub struct RecordHeader {
 /// A record that was read. Its lines are not read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The first line.
+    /// The first line, without its checksum.
     pub header: RecordHeader,
     /// The other lines, without their line ends.
     pub lines: Vec<&'a str>,

@@ -11,9 +11,9 @@ use fairgate_core::{Pool, RequestHandle};
 use fairgate_journal::{format_pool_config, parse_pool_config};
 use serde::{Deserialize, Serialize};
 
-use crate::client_names::ClientNames;
+use crate::client_names::BoundedClientNames;
 use crate::decision::{ClusterDecision, ClusterEffects, SubmitRefusal};
-use crate::limits::{CallerLimits, CountedRequest, LimitedRequest};
+use crate::limits::{ClusterLimits, CountedSubmit, LimitedRequest};
 use crate::line::PoolLineFields;
 use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber};
 use crate::workers::{WorkerOpinion, WorkerTable};
@@ -27,7 +27,7 @@ pub(crate) struct ReplicatedPool {
     name: Arc<str>,
     pool: Pool,
     /// The requests by the index of their handles.
-    requests: Vec<Option<PoolRequest>>,
+    requests: Vec<Option<OwnedRequest>>,
     /// Requests in flight whose members have ended, by the time at which their slots are freed.
     orphans: BTreeSet<(ClusterMicros, u64, usize)>,
     config: PoolConfig,
@@ -36,10 +36,10 @@ pub(crate) struct ReplicatedPool {
     departing: Vec<WorkerChange>,
 }
 
-/// What a pool of the cluster has besides the core's pool, its requests and its configuration.
+/// Parts of a pool of the cluster besides the core's pool, its requests and its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PoolExtras {
-    names: ClientNames,
+    names: BoundedClientNames,
     workers: WorkerTable,
     /// Number that the next request gets.
     next_number: u64,
@@ -49,7 +49,7 @@ pub(crate) struct PoolExtras {
 
 /// A request that waits or is in flight, and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PoolRequest {
+pub(crate) struct OwnedRequest {
     pub(crate) id: Arc<str>,
     pub(crate) member: MemberNumber,
     /// Epoch in which the member named the request last.
@@ -57,7 +57,7 @@ pub(crate) struct PoolRequest {
     /// Place of the request in the order of submits.
     number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    counted: Option<Box<CountedRequest>>,
+    counted: Option<Box<CountedSubmit>>,
     pub(crate) in_flight: bool,
     /// Place of the grant in the present generation; 0 before it.
     granted_at: LogPosition,
@@ -69,14 +69,14 @@ pub(crate) struct PoolRequest {
     worker: Option<Arc<str>>,
 }
 
-/// What a pool needs of the machine while it applies an event.
+/// Parts of the machine that a pool needs while it applies an event.
 pub(crate) struct PoolContext<'a> {
     pub(crate) now: ClusterMicros,
     pub(crate) position: LogPosition,
-    pub(crate) limits: &'a mut CallerLimits,
+    pub(crate) limits: &'a mut ClusterLimits,
     pub(crate) effects: &'a mut ClusterEffects,
     #[cfg(test)]
-    pub(crate) mutation: Option<crate::simulation::Mutation>,
+    pub(crate) mutation: Option<crate::tests::simulation::Mutation>,
 }
 
 /// The sender of a line.
@@ -86,7 +86,7 @@ pub(crate) struct LineSender {
     pub(crate) epoch: MemberEpoch,
 }
 
-/// What becomes of the requests in flight of a member that ends.
+/// Fate of the requests in flight of a member that ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndedFlights {
     /// They keep their slots until this time, because the backends may still work on them.
@@ -145,11 +145,11 @@ impl ReplicatedPool {
     }
 
     /// Returns the requests that wait or are in flight, in the order of their handles.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = &PoolRequest> {
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &OwnedRequest> {
         self.requests.iter().flatten()
     }
 
-    pub(crate) fn find(&self, id: &str) -> Option<&PoolRequest> {
+    pub(crate) fn find(&self, id: &str) -> Option<&OwnedRequest> {
         let handle = self.pool.find(id)?;
         self.requests.get(handle.index())?.as_ref()
     }
@@ -184,7 +184,7 @@ impl ReplicatedPool {
 
     fn first_due_orphan(&self, context: &PoolContext<'_>) -> Option<usize> {
         #[cfg(test)]
-        if context.mutation == Some(crate::simulation::Mutation::OrphansAreKept) {
+        if context.mutation == Some(crate::tests::simulation::Mutation::OrphansAreKept) {
             return None;
         }
         let (until, _, handle) = self.orphans.first()?;
@@ -226,7 +226,7 @@ impl ReplicatedPool {
             (submit.priority, submit.timeout) = (HELD_PRIORITY, None);
         }
         self.extras.next_number += 1;
-        let newcomer = PoolRequest {
+        let newcomer = OwnedRequest {
             id: submit.id.clone(),
             member: sender.member,
             named_in: sender.epoch,
@@ -254,7 +254,7 @@ impl ReplicatedPool {
         fields: &PoolLineFields,
         sender: LineSender,
         context: &mut PoolContext<'_>,
-    ) -> Result<Option<CountedRequest>, ()> {
+    ) -> Result<Option<CountedSubmit>, ()> {
         let estimate = fields.estimate.or(submit.cost.or(submit.input).map(|tokens| tokens.0));
         let request = LimitedRequest {
             tenant: submit.attributes.get(Attribute::Tenant),
@@ -263,7 +263,7 @@ impl ReplicatedPool {
             estimate: estimate.unwrap_or(1),
         };
         #[cfg(test)]
-        if context.mutation == Some(crate::simulation::Mutation::LimitsAreNotCounted) {
+        if context.mutation == Some(crate::tests::simulation::Mutation::LimitsAreNotCounted) {
             return Ok(None);
         }
         match context.limits.check(&request, context.now) {
@@ -392,7 +392,7 @@ impl ReplicatedPool {
 
     /// Ends the requests that a member has not named in its present epoch, although it has said all that it has.
     pub(crate) fn end_unnamed(&mut self, sender: LineSender, context: &mut PoolContext<'_>) {
-        let is_old = |it: &PoolRequest| it.member == sender.member && it.named_in != sender.epoch;
+        let is_old = |it: &OwnedRequest| it.member == sender.member && it.named_in != sender.epoch;
         self.end_where(is_old, context);
     }
 
@@ -407,14 +407,14 @@ impl ReplicatedPool {
     }
 
     /// Ends all requests for which `ends` is true, the latest first.
-    fn end_where(&mut self, ends: impl Fn(&PoolRequest) -> bool, context: &mut PoolContext<'_>) {
+    fn end_where(&mut self, ends: impl Fn(&OwnedRequest) -> bool, context: &mut PoolContext<'_>) {
         for handle in self.latest_first(ends) {
             self.end_by_cluster(handle, context);
         }
     }
 
     /// Returns the handles of the requests for which `is_one` is true, the latest first.
-    fn latest_first(&self, is_one: impl Fn(&PoolRequest) -> bool) -> Vec<usize> {
+    fn latest_first(&self, is_one: impl Fn(&OwnedRequest) -> bool) -> Vec<usize> {
         let requests = self.requests.iter().enumerate();
         let found = requests.filter_map(|(handle, request)| {
             request.as_ref().filter(|it| is_one(it)).map(|it| (it.number, handle))
@@ -427,21 +427,21 @@ impl ReplicatedPool {
     /// Ends one request without a word of its member. A request in flight is charged its cost.
     fn end_by_cluster(&mut self, handle: usize, context: &mut PoolContext<'_>) {
         let Some(request) = self.take(handle, context) else { return };
-        let PoolRequest { id, member, in_flight: was_in_flight, .. } = request;
+        let OwnedRequest { id, member, in_flight: was_in_flight, .. } = request;
         let pool = self.name.clone();
         let ended = ClusterDecision::EndedByCluster { pool, id: id.clone(), member, was_in_flight };
         context.effects.decided(ended);
         self.apply(Event::Cancel { id }, None, context);
     }
 
-    fn forget_orphan(&mut self, handle: usize, request: &PoolRequest) {
+    fn forget_orphan(&mut self, handle: usize, request: &OwnedRequest) {
         if let Some(until) = request.orphan_until {
             self.orphans.remove(&(until, request.number, handle));
         }
     }
 
     /// Takes a request out of the table, just before the event that ends it.
-    fn take(&mut self, handle: usize, context: &mut PoolContext<'_>) -> Option<PoolRequest> {
+    fn take(&mut self, handle: usize, context: &mut PoolContext<'_>) -> Option<OwnedRequest> {
         let request = self.requests.get_mut(handle)?.take()?;
         self.forget_orphan(handle, &request);
         if let Some(counted) = request.counted.as_ref().filter(|_| !request.in_flight) {
@@ -562,7 +562,7 @@ impl ReplicatedPool {
     fn apply(
         &mut self,
         event: Event,
-        newcomer: Option<PoolRequest>,
+        newcomer: Option<OwnedRequest>,
         context: &mut PoolContext<'_>,
     ) {
         let mut next = Some((event, newcomer));
@@ -579,7 +579,7 @@ impl ReplicatedPool {
     fn note_outputs(
         &mut self,
         outputs: CoreOutputs,
-        mut newcomer: Option<PoolRequest>,
+        mut newcomer: Option<OwnedRequest>,
         context: &mut PoolContext<'_>,
     ) {
         for output in outputs.0 {
@@ -598,7 +598,7 @@ impl ReplicatedPool {
     fn note_decision(
         &mut self,
         decision: Decision,
-        newcomer: &Option<PoolRequest>,
+        newcomer: &Option<OwnedRequest>,
         context: &mut PoolContext<'_>,
     ) {
         let handle = match &decision {
@@ -638,19 +638,19 @@ impl ReplicatedPool {
 /// A pool in a snapshot, apart from the core's own snapshot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PoolBody {
+pub(crate) struct PoolSnapshotBody {
     pub(crate) pool: Arc<str>,
     config: Box<str>,
     extras: PoolExtras,
-    requests: Vec<(usize, PoolRequest)>,
+    requests: Vec<(usize, OwnedRequest)>,
 }
 
 impl ReplicatedPool {
     /// Returns what a snapshot has of the pool beside the core's own snapshot.
-    pub(crate) fn body(&self) -> PoolBody {
+    pub(crate) fn body(&self) -> PoolSnapshotBody {
         let requests = self.requests.iter().enumerate();
         let requests = requests.filter_map(|(handle, it)| Some((handle, it.clone()?)));
-        PoolBody {
+        PoolSnapshotBody {
             pool: self.name.clone(),
             config: format_pool_config(&self.config).into(),
             extras: self.extras.clone(),
@@ -659,7 +659,7 @@ impl ReplicatedPool {
     }
 
     /// Puts a pool together again from both parts of a snapshot.
-    pub(crate) fn restore(body: PoolBody, pool: Pool) -> Result<Self, String> {
+    pub(crate) fn restore(body: PoolSnapshotBody, pool: Pool) -> Result<Self, String> {
         let config = parse_pool_config(&body.config).map_err(|error| error.to_string())?;
         let mut restored = Self {
             name: body.pool,
@@ -680,7 +680,7 @@ impl ReplicatedPool {
         }
     }
 
-    fn put_back(&mut self, handle: usize, request: PoolRequest) -> Result<(), String> {
+    fn put_back(&mut self, handle: usize, request: OwnedRequest) -> Result<(), String> {
         let is_there = self.pool.find(&request.id).is_some_and(|it| it.index() == handle)
             && self.pool.is_in_flight(&request.id) == Some(request.in_flight);
         if !is_there {

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::ClusterClock;
 use crate::cluster_config::{ClusterConfig, ConfigInForce};
-use crate::limits::CallerLimits;
+use crate::limits::ClusterLimits;
 use crate::machine::{ClusterMachine, MACHINE_VERSIONS};
 use crate::members::MemberTable;
 use crate::recent_hashes::RecentHashes;
-use crate::replicated_pool::{PoolBody, ReplicatedPool};
+use crate::replicated_pool::{PoolSnapshotBody, ReplicatedPool};
 use crate::units::{ClusterMicros, LogPosition, ShortHash};
 
 /// Version of the format of snapshots.
@@ -39,7 +39,7 @@ struct MachineBody {
     members: MemberTable,
     config: ConfigInForce,
     member_configs: Vec<(ShortHash, Arc<ClusterConfig>)>,
-    limits: CallerLimits,
+    limits: ClusterLimits,
     directory: u64,
     marks: u64,
     snapshot: LogPosition,
@@ -99,7 +99,9 @@ impl ClusterMachine {
         };
         #[cfg(test)]
         let body = match self.mutation {
-            Some(crate::simulation::Mutation::SnapshotsForget) => MachineBody { marks: 0, ..body },
+            Some(crate::tests::simulation::Mutation::SnapshotsForget) => {
+                MachineBody { marks: 0, ..body }
+            }
             _ => body,
         };
         // Writing to memory cannot fail, and no map has keys that are not text or numbers.
@@ -135,7 +137,7 @@ impl ClusterMachine {
         let mut pools = BTreeMap::new();
         for _ in 0..body.pools {
             let (number, line) = lines.next().ok_or_else(|| bad(1, "a pool is missing"))?;
-            let owners: PoolBody =
+            let owners: PoolSnapshotBody =
                 serde_json::from_slice(line).map_err(|error| bad(number, error))?;
             let (number, line) = lines.next().ok_or_else(|| bad(number, "has no pool"))?;
             let pool = restore_core_pool(number, line)?;

@@ -1,4 +1,4 @@
-//! What the cluster knows of a pool's workers, joined into one state for the pool.
+//! The cluster's knowledge of a pool's workers, joined into one state for the pool.
 //!
 //! Three sources speak of one worker: the configuration and whoever watches it (state, slots, rates), providers that
 //! accept nothing for a while (pauses), and every member's own opinion on whether the worker answers. The pool gets one
@@ -21,7 +21,7 @@ pub(crate) struct WorkerTable {
     by_name: BTreeMap<Arc<str>, WorkerStanding>,
 }
 
-/// What the cluster knows of one worker.
+/// Knowledge of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerStanding {
     /// State that the configuration or an operator gives the worker, apart from opinions.
@@ -36,7 +36,7 @@ pub(crate) struct WorkerStanding {
     leaving: bool,
     /// Requests in flight on the worker.
     flights: u64,
-    /// What the pool was last given.
+    /// The state that the pool was last given.
     #[serde(with = "worker_state")]
     given_state: WorkerState,
     given_pause: ClusterMicros,
@@ -63,7 +63,7 @@ impl WorkerStanding {
         }
     }
 
-    /// Decides anew whether the worker is down, given the number of live members.
+    /// Decides again whether the worker is down, given the number of live members.
     fn count_opinions(&mut self, live: usize, now: ClusterMicros) {
         let down = || self.opinions.values().filter(|opinion| !opinion.up);
         if down().count() * 2 <= live {
@@ -208,10 +208,6 @@ impl WorkerTable {
         timers.filter(|until| *until > now).min()
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.by_name.keys()
-    }
-
     /// Returns the number of requests in flight on each worker.
     pub(crate) fn flights(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.by_name.iter().map(|(name, standing)| (name, standing.flights))
@@ -296,6 +292,6 @@ mod tests {
         let change = table.remove(&name, NOW).unwrap();
         assert_eq!(change.state, Some(WorkerState::Drain));
         assert_eq!(table.end_flight(&name).unwrap().state, Some(WorkerState::Gone));
-        assert_eq!(table.names().count(), 0);
+        assert_eq!(table.flights().count(), 0);
     }
 }

@@ -13,14 +13,14 @@ const WHOLE: i128 = 60 * 1_000_000;
 
 /// A bucket that holds the limit of one minute and fills continuously. A level below zero is a debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MinuteBucket {
+pub struct ClusterMinuteBucket {
     /// Level in sixty-millionths of a whole request or token; `None` means full, because nothing was taken yet.
     level: Option<i128>,
     /// Time up to which `level` was filled.
     at: ClusterMicros,
 }
 
-impl MinuteBucket {
+impl ClusterMinuteBucket {
     /// Creates a full bucket.
     pub(super) fn new(now: ClusterMicros) -> Self {
         Self { level: None, at: now }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn limits(limit: CallerLimit) -> CallerLimits {
-    let mut limits = CallerLimits::default();
+fn limits(limit: CallerLimit) -> ClusterLimits {
+    let mut limits = ClusterLimits::default();
     limits.set_limit(CallerKind::Tenant, &"chat".into(), limit, ClusterMicros(0));
     limits
 }
@@ -12,13 +12,15 @@ fn of_chat(bytes: u64, estimate: u64) -> LimitedRequest<'static> {
 
 /// Counts a request in, as the machine does, or returns the code of its refusal and the time to wait.
 fn count_in(
-    limits: &mut CallerLimits,
+    limits: &mut ClusterLimits,
     request: LimitedRequest<'_>,
     now: ClusterMicros,
-) -> Result<Option<CountedRequest>, (&'static str, u64)> {
+) -> Result<Option<CountedSubmit>, (&'static str, u64)> {
     let refused = |refusal: LimitRefusal| match refusal.reached {
-        reached @ (ReachedLimit::RequestsPerMinute { retry_after, .. }
-        | ReachedLimit::TokensPerMinute { retry_after, .. }) => (reached.code(), retry_after.0),
+        reached @ (ClusterLimitReached::RequestsPerMinute { retry_after, .. }
+        | ClusterLimitReached::TokensPerMinute { retry_after, .. }) => {
+            (reached.code(), retry_after.0)
+        }
         reached => (reached.code(), 0),
     };
     limits.check(&request, now).map_err(refused)?;
@@ -75,7 +77,7 @@ fn the_key_counts_beside_its_tenant_and_others_are_not_counted() {
     limits.set_limit(CallerKind::Key, &"k".into(), none, ClusterMicros(0));
     let refused = count_in(&mut limits, of_chat(0, 0), ClusterMicros(0));
     assert_eq!(refused, Err(("rate_limited_requests", 86_400_000_000)), "a rate of 0 never fills");
-    let left = |limits: &CallerLimits| {
+    let left = |limits: &ClusterLimits| {
         let account = limits.account(CallerKind::Tenant, "chat").unwrap();
         account.requests.wholes(5, ClusterMicros(0))
     };
@@ -93,7 +95,7 @@ fn another_limit_keeps_what_was_taken() {
         count_in(&mut limits, of_chat(0, 0), ClusterMicros(0)).unwrap();
     }
     let name: Arc<str> = "chat".into();
-    let left = |limits: &CallerLimits, rate| {
+    let left = |limits: &ClusterLimits, rate| {
         let account = limits.account(CallerKind::Tenant, "chat").unwrap();
         account.requests.wholes(rate, ClusterMicros(0))
     };

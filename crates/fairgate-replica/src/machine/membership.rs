@@ -157,7 +157,7 @@ impl ClusterMachine {
 
     fn orphans_of_this_version(&self) -> crate::units::ClusterMicros {
         #[cfg(test)]
-        if self.is_mutated(crate::simulation::Mutation::OrphansAreFreedAtOnce) {
+        if self.is_mutated(crate::tests::simulation::Mutation::OrphansAreFreedAtOnce) {
             return crate::units::ClusterMicros(0);
         }
         self.config.config.timing.orphans
@@ -283,7 +283,7 @@ impl ClusterMachine {
     }
 
     #[cfg(test)]
-    pub(super) fn is_mutated(&self, mutation: crate::simulation::Mutation) -> bool {
+    pub(super) fn is_mutated(&self, mutation: crate::tests::simulation::Mutation) -> bool {
         self.mutation == Some(mutation)
     }
 }

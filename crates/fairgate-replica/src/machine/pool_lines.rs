@@ -34,7 +34,7 @@ impl ClusterMachine {
         match event {
             Event::Submit(submit) => {
                 #[cfg(test)]
-                crate::simulation::stop_if_asked(&submit.id);
+                crate::tests::simulation::stop_if_asked(&submit.id);
                 found.submit(*submit, &fields, sender, &mut context);
             }
             Event::Release { .. } => found.release(event, fields.charged, sender, &mut context),
@@ -48,7 +48,7 @@ impl ClusterMachine {
     /// Notes a version of the directory. Returns false if a member has already stated a newer one.
     pub(super) fn note_directory(&mut self, version: u64, effects: &mut ClusterEffects) -> bool {
         #[cfg(test)]
-        if self.is_mutated(crate::simulation::Mutation::OldDirectoryCounts) {
+        if self.is_mutated(crate::tests::simulation::Mutation::OldDirectoryCounts) {
             return true;
         }
         if version > self.directory {

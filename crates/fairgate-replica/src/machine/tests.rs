@@ -1,4 +1,4 @@
-//! Single rules of the machine, record by record. What they promise together is in [`crate::simulation`].
+//! Single rules of the machine, record by record. What they promise together is in [`crate::tests::simulation`].
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What time alone changes: leases run out, slots of ended members become free, requests expire.
+//! Changes by time alone: leases run out, slots of ended members become free, requests expire.
 
 use super::ClusterMachine;
 use crate::decision::{ClusterEffects, MemberEnd};
@@ -24,8 +24,8 @@ impl ClusterMachine {
 
     fn most_at_once(&self) -> ClusterMicros {
         #[cfg(test)]
-        if self.is_mutated(crate::simulation::Mutation::TimeJumps)
-            || self.is_mutated(crate::simulation::Mutation::OneMemberDiffers)
+        if self.is_mutated(crate::tests::simulation::Mutation::TimeJumps)
+            || self.is_mutated(crate::tests::simulation::Mutation::OneMemberDiffers)
         {
             return ClusterMicros(u64::MAX);
         }

@@ -61,7 +61,7 @@ pub(super) struct NextBatch {
     keys: Vec<RequestKey>,
 }
 
-/// What a record that came by confirms.
+/// Lines that a record confirms by coming by.
 #[derive(Debug, Default)]
 pub(super) struct ConfirmedBatches {
     /// Requests about whose ends the records were.

@@ -1,4 +1,4 @@
-//! What a member says by itself: that it comes, that it is alive, that time passes; and what only one member says, the
+//! Lines that a member says by itself: that it comes, that it is alive, that time passes; and what only one member says, the
 //! live one of the lowest number.
 
 use super::batch_sender::NextBatch;

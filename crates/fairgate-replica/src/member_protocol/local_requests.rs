@@ -18,14 +18,14 @@ pub(super) type RequestKey = (Arc<str>, Arc<str>);
 /// Requests of this process, and the ends of requests that the log does not have yet.
 #[derive(Debug, Default)]
 pub(super) struct LocalRequests {
-    pub(super) open: BTreeMap<RequestKey, LocalRequest>,
+    pub(super) open: BTreeMap<RequestKey, MemberRequest>,
     /// The lines that end a request, until they are read.
     pub(super) ends: BTreeMap<RequestKey, Vec<PoolLine>>,
 }
 
 /// A request of a client of this process.
 #[derive(Debug)]
-pub(super) struct LocalRequest {
+pub(super) struct MemberRequest {
     submit: Submit,
     fields: PoolLineFields,
     submitted_at: LocalMicros,
@@ -35,11 +35,11 @@ pub(super) struct LocalRequest {
 /// The state of a request as its client sees it.
 #[derive(Debug)]
 pub(super) enum LocalState {
-    /// It waits.
+    /// The request waits for its slot.
     Waiting,
     /// It was granted while the process did not know if it is still a member; the grant is not used yet.
     Postponed { grant: Grant, since: LocalMicros },
-    /// It runs.
+    /// The request has its slot, and runs.
     Running {
         worker: Option<Arc<str>>,
         /// Time at which it is submitted again, because the pool refused to count it; `None` if it is counted.
@@ -49,7 +49,7 @@ pub(super) enum LocalState {
 
 /// The end of a request in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestEnd {
+pub struct FlightEnd {
     /// Usage in the pool's unit; the cost if absent.
     pub tokens: Option<Tokens>,
     /// Tokens that the provider counts; `tokens` if absent.
@@ -72,7 +72,7 @@ pub enum SubmitError {
     TooLong,
 }
 
-impl LocalRequest {
+impl MemberRequest {
     fn running(worker: Option<Arc<str>>) -> LocalState {
         LocalState::Running { worker, again_at: None }
     }
@@ -128,7 +128,7 @@ impl LocalRequests {
     }
 
     fn running(&self) -> impl Iterator<Item = &RequestKey> {
-        let is_running = |it: &LocalRequest| matches!(it.state, LocalState::Running { .. });
+        let is_running = |it: &MemberRequest| matches!(it.state, LocalState::Running { .. });
         self.open.iter().filter(move |(_, it)| is_running(it)).map(|(key, _)| key)
     }
 
@@ -160,7 +160,7 @@ impl MemberProtocol {
         self.check_limits(&submit, &fields).map_err(SubmitError::Limit)?;
         let key = (pool.clone(), submit.id.clone());
         let request =
-            LocalRequest { submit, fields, submitted_at: now, state: LocalState::Waiting };
+            MemberRequest { submit, fields, submitted_at: now, state: LocalState::Waiting };
         if let (Some(_), Some(line)) = (self.epoch(), request.line(pool, None, now)) {
             self.publish(&line).map_err(|_| SubmitError::TooLong)?;
         }
@@ -205,12 +205,12 @@ impl MemberProtocol {
     }
 
     /// Notes the end of a request in flight. It reaches the log even if the process is cut off from it for now.
-    pub fn release(&mut self, pool: &Arc<str>, id: &Arc<str>, end: RequestEnd) {
+    pub fn release(&mut self, pool: &Arc<str>, id: &Arc<str>, end: FlightEnd) {
         let key = (pool.clone(), id.clone());
         if self.requests.open.remove(&key).is_none() {
             return;
         }
-        let RequestEnd { tokens, quota, charged } = end;
+        let FlightEnd { tokens, quota, charged } = end;
         let event = match (tokens, quota) {
             (None, None) => Event::Cancel { id: id.clone() },
             _ => Event::Release { id: id.clone(), tokens, quota },
@@ -243,7 +243,7 @@ impl MemberProtocol {
             self.say_end_lines(&key, &lines);
         }
         #[cfg(test)]
-        if self.is_mutated(crate::simulation::Mutation::WhatRunsIsSaidToWait) {
+        if self.is_mutated(crate::tests::simulation::Mutation::WhatRunsIsSaidToWait) {
             self.requests.open.values_mut().for_each(|it| it.state = LocalState::Waiting);
         }
         // What runs goes first: it takes its slots before anything else can.
@@ -301,7 +301,7 @@ impl MemberProtocol {
             // It ran before, and is counted now.
             LocalState::Running { again_at, .. } => *again_at = None,
             _ if is_sure => {
-                request.state = LocalRequest::running(worker);
+                request.state = MemberRequest::running(worker);
                 self.outputs.push_back(MemberOutput::Granted { pool: pool.clone(), grant });
             }
             state => *state = LocalState::Postponed { grant, since: now },
@@ -317,7 +317,7 @@ impl MemberProtocol {
             }
             let grant = grant.clone();
             let worker = grant.place.as_ref().map(|place| place.worker.clone());
-            request.state = LocalRequest::running(worker);
+            request.state = MemberRequest::running(worker);
             self.outputs.push_back(MemberOutput::Granted { pool: pool.clone(), grant });
         }
     }
@@ -370,7 +370,7 @@ impl MemberProtocol {
 
     /// Says those requests again that run and are not counted yet.
     pub(super) fn say_uncounted(&mut self, now: LocalMicros) {
-        let is_due = |it: &LocalRequest| match it.state {
+        let is_due = |it: &MemberRequest| match it.state {
             LocalState::Running { again_at, .. } => again_at.is_some_and(|at| at <= now),
             _ => false,
         };

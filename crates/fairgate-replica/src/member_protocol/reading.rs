@@ -1,4 +1,4 @@
-//! What a member makes of the records that it reads.
+//! Reading the log: what the records mean for the member that reads them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a member knows of its own standing, and what it does when it hears nothing of itself.
+//! The standing of a member as far as it knows it, and what it does when it hears nothing of itself.
 //!
 //! Spans are for a lease of 5 s and orphans of 30 s, and scale with them:
 //!
@@ -26,7 +26,7 @@ impl MemberProtocol {
     pub(super) fn is_sure(&self, now: LocalMicros) -> bool {
         let lease = self.replica.machine().config().timing.lease.0;
         #[cfg(test)]
-        if self.is_mutated(crate::simulation::Mutation::GrantsAreAlwaysUsed) {
+        if self.is_mutated(crate::tests::simulation::Mutation::GrantsAreAlwaysUsed) {
             return true;
         }
         self.epoch().is_some() && now.since(self.confirmed_at).0 <= lease / 5 * 3
@@ -63,7 +63,7 @@ impl MemberProtocol {
     /// Cuts what runs, or asks the other members, if nothing of this process was seen in the log for long.
     pub(super) fn look_at_standing(&mut self, now: LocalMicros) {
         #[cfg(test)]
-        if self.is_mutated(crate::simulation::Mutation::NothingIsCut) {
+        if self.is_mutated(crate::tests::simulation::Mutation::NothingIsCut) {
             return;
         }
         if !self.requests.has_running() {

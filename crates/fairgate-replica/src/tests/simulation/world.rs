@@ -126,6 +126,8 @@ pub(super) struct SimulatedCluster {
     /// Version of the directory, with the limit of requests per minute of [`LIMITED`].
     pub(super) directory: u64,
     pub(super) mutation: Option<Mutation>,
+    /// Long answers in percent.
+    pub(super) long_answers: u64,
     pub(super) report: SimulationReport,
 }
 
@@ -160,6 +162,7 @@ impl SimulatedCluster {
             newest_file: 0,
             directory: 1,
             mutation,
+            long_answers: 1,
             report: SimulationReport::default(),
         };
         for node in 0..nodes {
@@ -745,7 +748,8 @@ impl SimulatedCluster {
     }
 
     pub(super) fn submit(&mut self, node: usize, id: Arc<str>, tenant: &'static str) {
-        let (submit, fields, duration, end) = draw_submit(&mut self.rng, &id, tenant);
+        let (submit, fields, duration, end) =
+            draw_submit(&mut self.rng, &id, tenant, self.long_answers);
         let pool: Arc<str> = if self.rng.percent(60) { "pool-0" } else { "pool-1" }.into();
         let process = self.nodes[node].process;
         let state = RequestState::Waiting;

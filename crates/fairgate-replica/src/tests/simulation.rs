@@ -54,7 +54,6 @@ fn run_seed(seed: u64) -> SimulationReport {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "seeds run on all cores")]
 fn clusters_keep_their_promises_under_faults() {
     if let Some(seed) = number_from("FAIRGATE_CLUSTER_SEED") {
         let mut cluster = SimulatedCluster::new(seed, None);

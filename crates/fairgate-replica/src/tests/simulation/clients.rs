@@ -8,7 +8,7 @@ use fairgate_core::units::{Micros, Tokens};
 use fairgate_random::SeededRng;
 
 use crate::line::PoolLineFields;
-use crate::member_protocol::RequestEnd;
+use crate::member_protocol::FlightEnd;
 
 use super::backends::WorkerName;
 
@@ -28,7 +28,7 @@ pub(super) struct SimulatedRequest {
     pub(super) process: u64,
     /// Time that the backend takes, in microseconds.
     pub(super) duration: u64,
-    pub(super) end: RequestEnd,
+    pub(super) end: FlightEnd,
     pub(super) state: RequestState,
 }
 
@@ -41,12 +41,13 @@ pub(super) enum RequestState {
     Ended(&'static str),
 }
 
-/// Draws a request.
+/// Draws a request. Of 100 answers, `long_answers` are long.
 pub(super) fn draw_submit(
     rng: &mut SeededRng,
     id: &Arc<str>,
     tenant: &'static str,
-) -> (Submit, PoolLineFields, u64, RequestEnd) {
+    long_answers: u64,
+) -> (Submit, PoolLineFields, u64, FlightEnd) {
     let cost = rng.range(1..=40) * 10;
     let mut submit = Submit::new(id);
     submit.attributes = Attributes::none()
@@ -65,9 +66,9 @@ pub(super) fn draw_submit(
         ..PoolLineFields::default()
     };
     // A few answers are long, so that a cluster has to decide about what runs.
-    let duration = match rng.below(100) {
-        0 => rng.range(20..=45) * 1_000_000,
-        _ => cost * rng.range(1_000..=6_000),
+    let duration = match rng.percent(long_answers) {
+        true => rng.range(20..=45) * 1_000_000,
+        false => cost * rng.range(1_000..=6_000),
     };
 
     let tokens = match rng.below(10) {
@@ -75,5 +76,5 @@ pub(super) fn draw_submit(
         1 => Some(Tokens(0)),
         _ => Some(Tokens(rng.range(1..=2 * cost))),
     };
-    (submit, fields, duration, RequestEnd { tokens, ..RequestEnd::default() })
+    (submit, fields, duration, FlightEnd { tokens, ..FlightEnd::default() })
 }
