@@ -99,7 +99,6 @@ def test_sums_are_equal_after_kills_and_replaced_guesses_on_postgresql(started, 
     for thread in asked:
         thread.start()
     until("they are under way", lambda: int(postgres.sql(reserved)) >= 5)
-    time.sleep(0.5)
     second.process.signal(signal.SIGSTOP)
     until("they are taken for lost, and exported", lambda: int(outcomes(clickhouse).get("lost", 0)) >= before + 5, 120)
     second.process.signal(signal.SIGCONT)
@@ -116,7 +115,7 @@ def test_sums_are_equal_after_kills_and_replaced_guesses_on_postgresql(started, 
 
 def ask_slowly(gateway, number):
     try:
-        gateway.ask(f"slowly {number}", tokens=900, seconds=100)
+        gateway.ask(f"slowly {number} [sim:tokens=1500]", tokens=1500, seconds=100)
     except OSError:
         pass
 
