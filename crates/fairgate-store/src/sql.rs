@@ -379,13 +379,6 @@ macro_rules! attempt_columns {
 
 pub(crate) use attempt_columns;
 
-/// Number of columns in [`attempt_columns`].
-pub(crate) const ATTEMPT_COLUMNS: usize = 40;
-
-/// Beginning of a statement that inserts rows into the ledger. The rows follow.
-pub(crate) const INTO_ATTEMPTS: &str =
-    concat!("INSERT INTO attempts (", attempt_columns!(), ") VALUES ");
-
 /// Inserts one row into the ledger. To write the same attempt again has no effect.
 pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",

@@ -6,7 +6,6 @@ mod columns;
 mod durability;
 mod file;
 mod queries;
-mod row_insert;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};

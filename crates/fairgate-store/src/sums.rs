@@ -25,7 +25,7 @@ pub(crate) struct SumKey<'a> {
 }
 
 /// Owners to whose sums the amounts of a request are added.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct SumOwners<'a> {
     pub(crate) group: Cow<'a, str>,
     pub(crate) tenant: Cow<'a, str>,
@@ -188,20 +188,7 @@ impl Reservation {
 
 /// All changes of sums in a batch, added up so that each sum is written once.
 #[derive(Debug, Default)]
-pub(crate) struct SumDeltas<'a> {
-    sums: BTreeMap<SumKey<'a>, UsageSum>,
-    /// Changes of the last owners on the last day that are not in `sums` yet. Rows of one owner often come one after the
-    /// other, and each change of `sums` looks up six keys.
-    last: Option<OwnersDelta<'a>>,
-}
-
-/// Changes of the sums of these owners in the periods that contain this day.
-#[derive(Debug)]
-struct OwnersDelta<'a> {
-    owners: SumOwners<'a>,
-    day: UtcDay,
-    delta: UsageSum,
-}
+pub(crate) struct SumDeltas<'a>(BTreeMap<SumKey<'a>, UsageSum>);
 
 impl<'a> SumDeltas<'a> {
     /// Adds `delta` to the sums of a request's owners in the periods that contain `at`.
@@ -214,39 +201,25 @@ impl<'a> SumDeltas<'a> {
         if delta == UsageSum::default() {
             return;
         }
-        let (owners, day) = (payers.into(), UtcDay::of(at));
-        match &mut self.last {
-            Some(last) if last.day == day && last.owners == owners => last.delta.add(&delta),
-            _ => {
-                self.add_last();
-                self.last = Some(OwnersDelta { owners, day, delta });
-            }
-        }
-    }
-
-    fn add_last(&mut self) {
-        let Some(OwnersDelta { owners, day, delta }) = self.last.take() else { return };
         let hosted = delta.hosted();
-        for sum in sums_of(owners, day.midnight(), hosted != UsageSum::default()) {
+        for sum in sums_of(payers, at, hosted != UsageSum::default()) {
             let is_hosted = matches!(sum.scope, BudgetScope::Hosted | BudgetScope::HostedModel);
             let delta = if is_hosted { &hosted } else { &delta };
-            self.sums.entry(sum).or_default().add(delta);
+            self.0.entry(sum).or_default().add(delta);
         }
     }
 
-    /// Returns all changed sums, in the order of their keys.
-    pub(crate) fn sums(&mut self) -> &BTreeMap<SumKey<'a>, UsageSum> {
-        self.add_last();
-        &self.sums
+    /// Iterates over all changed sums, in the order of their keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SumKey<'a>, &UsageSum)> {
+        self.0.iter()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.sums.is_empty() && self.last.is_none()
+        self.0.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.sums.clear();
-        self.last = None;
+        self.0.clear();
     }
 }
 
@@ -297,7 +270,6 @@ mod tests {
         deltas.add(payers("g", "t", "other"), UnixMicros(0), used(1, 0, 2));
         deltas.add(payers("g", "idle", "k"), UnixMicros(0), UsageSum::default());
         let sums: Vec<_> = deltas
-            .sums()
             .iter()
             .filter(|(sum, _)| sum.period == BudgetPeriod::Day)
             .map(|(sum, it)| (sum.owner.as_ref(), it.used, it.hosted_used.tokens))

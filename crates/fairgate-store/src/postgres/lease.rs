@@ -175,7 +175,7 @@ async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedRes
     claims::charge(session, &charges).await?;
     let client = &session.client;
     let (rows, sums): (AttemptArrays<'_>, SumArrays<'_>) =
-        (lost.iter().collect(), deltas.sums().iter().collect());
+        (lost.iter().collect(), deltas.iter().collect());
     let (put, added, committed) = tokio::join!(
         query(client, &put, rows.values()),
         execute(client, &add, sums.values()),

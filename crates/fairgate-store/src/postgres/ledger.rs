@@ -56,7 +56,7 @@ pub(super) async fn transact(
         replace_lost(session, &mut settlement, &known).await?;
     }
     claims::charge(session, &settlement.charges).await?;
-    let sums: SumArrays<'_> = settlement.deltas.sums().iter().collect();
+    let sums: SumArrays<'_> = settlement.deltas.iter().collect();
     let client = &session.client;
     let (added, committed) =
         tokio::join!(execute(client, &add, sums.values()), client.batch_execute("COMMIT"));

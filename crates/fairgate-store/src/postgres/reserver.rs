@@ -227,7 +227,7 @@ async fn transact(
     let held: Vec<_> =
         book.held.values().map(|(reservation, hosted)| reservation.as_granted(*hosted)).collect();
     let held = ReservationArrays::new(&held, instance);
-    let sums: SumArrays<'_> = book.deltas.sums().iter().collect();
+    let sums: SumArrays<'_> = book.deltas.iter().collect();
     let (put, added, committed) = tokio::join!(
         execute(client, &put, held.values()),
         execute(client, &add, sums.values()),
@@ -289,7 +289,7 @@ impl<'a> ReservationBatch<'a> {
     fn add(&mut self, reservation: &'a Reservation, delta: UsageSum) {
         let mut alone = SumDeltas::default();
         alone.add(reservation, reservation.at, delta);
-        for (sum, delta) in alone.sums() {
+        for (sum, delta) in alone.iter() {
             self.sums.entry(sum.clone()).or_default().add(delta);
         }
         self.deltas.add(reservation, reservation.at, delta);

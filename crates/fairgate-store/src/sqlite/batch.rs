@@ -7,7 +7,6 @@ use rusqlite::{Connection, Row, params};
 
 use super::columns::{ConnectionTransaction, first, run};
 use super::queries;
-use super::row_insert::{ROWS_PER_STATEMENT, RowInsert};
 use fairgate_time::UnixMicros;
 use fairgate_usage::{ClaimCharges, TaskClaim, UsageBalances, UsageTerms, sql as usage};
 
@@ -18,7 +17,6 @@ use crate::key_uses::PUT_KEY_USE;
 use crate::ledger::{AttemptRow, Reservation, ResolvedReservations};
 use crate::reservation::{FileRequestsInFlight, decide, has_counting_budget};
 use crate::rows::{self, GuessedRow, RowColumns};
-use crate::spool::SpooledRow;
 use crate::sql;
 use crate::stored_words::StoredWord;
 use crate::sums::{SumDeltas, SumOwners, signed};
@@ -36,7 +34,6 @@ pub(super) struct SqliteBatch<'a> {
     held: &'a mut HeldReservations,
     deltas: SumDeltas<'a>,
     charges: ClaimCharges,
-    insert: RowInsert<'a>,
 }
 
 impl<'a> SqliteBatch<'a> {
@@ -50,7 +47,6 @@ impl<'a> SqliteBatch<'a> {
             held,
             deltas: SumDeltas::default(),
             charges: ClaimCharges::default(),
-            insert: RowInsert::default(),
         })
     }
 
@@ -77,7 +73,7 @@ impl<'a> SqliteBatch<'a> {
             return Ok(());
         }
         let mut add = self.connection.prepare_cached(sql::ADD_SUM)?;
-        for (sum, delta) in self.deltas.sums() {
+        for (sum, delta) in self.deltas.iter() {
             let [a, b, c, d, e, f, g, h] = delta.columns();
             let (scope, period) = (sum.scope.word(), sum.period.word());
             let first_day = sum.first_day.0;
@@ -102,21 +98,9 @@ impl<'a> SqliteBatch<'a> {
         Ok(())
     }
 
-    /// Writes rows as [`Self::record`] does. If they are [`ROWS_PER_STATEMENT`] and all new, one statement inserts them.
-    pub(super) fn record_spooled(&mut self, rows: &'a [SpooledRow]) -> Result<()> {
-        let attempts = || rows.iter().map(|row| &*row.attempt);
-        if rows.len() == ROWS_PER_STATEMENT && self.insert.several(self.connection, attempts())? {
-            return attempts().try_for_each(|attempt| {
-                let held_at = self.held_at(attempt);
-                self.count_new(attempt, held_at)
-            });
-        }
-        attempts().try_for_each(|attempt| self.record(attempt))
-    }
-
     /// Writes a row, adds its usage to the sums, and ends the request's reservation if this is the request's last row.
     pub(super) fn record(&mut self, attempt: &'a AttemptRow) -> Result<()> {
-        let mut period = self.held_at(attempt);
+        let mut period = self.held.get(&attempt.request).map(|held| held.at);
         let mut is_new = self.put(attempt)?;
         if !is_new
             && let Some(lost_at) = self.delete_lost_row(&attempt.request, Some(attempt.attempt))?
@@ -125,25 +109,9 @@ impl<'a> SqliteBatch<'a> {
             is_new = self.put(attempt)?;
         }
         if is_new {
-            return self.count_new(attempt, period);
+            self.deltas.add(attempt, period.unwrap_or(attempt.started_at), attempt.usage_sum());
+            self.charges.add(attempt.charge());
         }
-        self.release_after(attempt)
-    }
-
-    /// Returns the time of the reservation of an attempt's request, if it has one.
-    fn held_at(&self, attempt: &AttemptRow) -> Option<UnixMicros> {
-        self.held.get(&attempt.request).map(|held| held.at)
-    }
-
-    /// Adds the usage of a row that was written to the sums of `period`, by default those of the request's arrival. Ends
-    /// the request's reservation if this is the request's last row.
-    fn count_new(&mut self, attempt: &'a AttemptRow, period: Option<UnixMicros>) -> Result<()> {
-        self.deltas.add(attempt, period.unwrap_or(attempt.started_at), attempt.usage_sum());
-        self.charges.add(attempt.charge());
-        self.release_after(attempt)
-    }
-
-    fn release_after(&mut self, attempt: &AttemptRow) -> Result<()> {
         if attempt.last { self.release(&attempt.request) } else { Ok(()) }
     }
 
@@ -154,8 +122,54 @@ impl<'a> SqliteBatch<'a> {
         })
     }
 
-    fn put(&mut self, attempt: &AttemptRow) -> Result<bool> {
-        self.insert.one(self.connection, attempt)
+    fn put(&self, attempt: &AttemptRow) -> Result<bool> {
+        let rows = run(
+            self.connection,
+            sql::PUT_ATTEMPT,
+            params![
+                attempt.request,
+                attempt.attempt,
+                attempt.last,
+                attempt.started_at.0,
+                attempt.group,
+                attempt.tenant,
+                attempt.key,
+                attempt.agent,
+                attempt.session,
+                attempt.route,
+                attempt.stream,
+                attempt.model,
+                attempt.pool,
+                attempt.worker,
+                signed(attempt.estimate),
+                signed(attempt.input_tokens),
+                signed(attempt.cached_tokens),
+                signed(attempt.output_tokens),
+                signed(attempt.charged),
+                attempt.usage.word(),
+                signed(attempt.waited_us),
+                attempt.first_token_us.map(signed),
+                signed(attempt.total_us),
+                attempt.status,
+                attempt.outcome.word(),
+                attempt.code,
+                attempt.brownout,
+                signed(attempt.occupied),
+                signed(attempt.provider_tokens),
+                signed(attempt.money.0),
+                attempt.price,
+                attempt.tier,
+                attempt.class,
+                attempt.claim.as_ref().map(|claim| &claim.project),
+                attempt.claim.as_ref().map(|claim| &claim.task),
+                attempt.claim.as_ref().map(|claim| signed(claim.epoch)),
+                signed(attempt.estimate_uncached),
+                signed(attempt.charged_uncached),
+                signed(attempt.cache_written_tokens),
+                signed(attempt.cache_written_1h_tokens),
+            ],
+        )?;
+        Ok(rows > 0)
     }
 
     /// Deletes the guessed row of a request that was wrongly taken for lost, and subtracts the row's usage. If
