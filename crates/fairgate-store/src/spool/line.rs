@@ -99,7 +99,7 @@ impl Serialize for RowValues<'_> {
             request attempt last started_at group tenant key agent session route stream model pool worker estimate
             input_tokens cached_tokens output_tokens charged usage waited_us first_token_us total_us status outcome code
             brownout occupied provider_tokens money price tier class cache_written_tokens cache_written_1h_tokens
-            estimate_uncached charged_uncached claim
+            estimate_uncached charged_uncached worker_us price_set claim
         }
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     /// A line of the second format, as it is on disks.
     const LISTED: &str = concat!(
         r#"2 SUMSUMSU ["r",2,true,5,"g","t","k","a","s","/v1",true,"m","p","w",11,12,13,14,15,"reported",16,17,18,200,"#,
-        r#""completed","c",true,19,20,21,"price",22,"class",23,24,25,26,{"project":"p","task":"x","epoch":27}]"#
+        r#""completed","c",true,19,20,21,"price",22,"class",23,24,25,26,28,"set",{"project":"p","task":"x","epoch":27}]"#
     );
 
     fn read_summed(line: &str) -> SpoolLine {
@@ -169,6 +169,7 @@ mod tests {
             ("cache_written_1h_tokens", 24),
             ("estimate_uncached", 25),
             ("charged_uncached", 26),
+            ("worker_us", 28),
         ];
         let by_name = serde_json::to_value(&row).unwrap();
         for (name, value) in names {
@@ -183,6 +184,7 @@ mod tests {
             "r g t k a s m p w c"
         );
         assert_eq!((row.class.as_deref(), row.claim.as_ref().unwrap().epoch), (Some("class"), 27));
+        assert_eq!((row.price.as_deref(), row.price_set.as_deref()), (Some("price"), Some("set")));
         let mut lines = b"the line before\n".to_vec();
         write(&row, &mut lines);
         let line = lines.strip_prefix(b"the line before\n").unwrap().strip_suffix(b"\n").unwrap();
