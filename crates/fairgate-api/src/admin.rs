@@ -6,6 +6,7 @@ mod budget;
 mod calibration;
 mod checked_text;
 mod declared;
+mod export;
 mod flow_now;
 mod key;
 mod limits;
@@ -30,6 +31,7 @@ pub use calibration::{
 };
 pub use checked_text::AsciiName;
 pub use declared::DeclaredInBody;
+pub use export::{ExportCheckBody, ExportDayBody, ExportSumsBody};
 pub use flow_now::{FlowCondition, FlowNow, LastRefusal};
 pub use key::{KeyBody, KeyPage, KeyWithSecret};
 pub use limits::{GroupLimits, HostedLimits, HostedUseBody, LimitsBody};

@@ -32,6 +32,7 @@ mod clock;
 mod error;
 pub mod explain_text;
 mod journal_fault;
+mod log_line;
 mod read;
 pub mod schedule;
 mod start;
@@ -39,11 +40,13 @@ mod write;
 
 pub use clock::JournalClock;
 pub use error::JournalError;
+pub use log_line::{LogFieldValue, read_log_line, write_log_line};
 pub use read::cursor::MAX_NESTING;
-pub use read::header::{EDITION, VERSION, parse_policy};
+pub use read::header::{EDITION, VERSION, parse_policy, parse_pool_config};
 pub use read::reader::{JournalReader, MAX_EVENT_LINE_BYTES, MAX_FIRST_LINE_BYTES};
 pub use start::JournalStart;
 pub use write::explain::{write_fairness, write_request_location};
+pub use write::header::format_pool_config;
 pub use write::policy::format_policy;
 pub use write::writer::JournalWriter;
 

@@ -53,7 +53,7 @@ pub use self::spending::{SpentByTier, TenantSpending, TierUse};
 pub(crate) use self::uncached_costs::UncachedCostGuard;
 pub use self::uncached_costs::UncachedCosts;
 pub use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
-pub use crate::upstream::QuotaView;
+pub use crate::upstream::{QuotaView, UpstreamOutage};
 pub use crate::worker_time::{
     TenantWork, TypicalRequest, WorkerCalibration, nearest_token_weights,
 };

@@ -16,8 +16,8 @@ use crate::stored_words::StoredWord;
 
 pub(crate) use sums::{
     ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, BUDGETS_USED, DROP_LOST, DROP_LOST_ATTEMPT,
-    DROP_RESERVATION, MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns,
-    reservation_columns, sum_columns,
+    DROP_RESERVATION, MODEL_SUMS, NOTE_LOST, NOTE_LOST_ATTEMPT, PUT_RESERVATION, RESERVATIONS,
+    add_to_sum, guess_columns, note_removed, reservation_columns, sum_columns,
 };
 
 pub(crate) use usage::usage;

@@ -211,7 +211,7 @@ fn why() -> Tool {
 fn my_share() -> Tool {
     let tool = tool(
         "my_share",
-        "Show the project of the task that you hold: its share of the fleet's tokens, its target, its budget and its tasks.",
+        "Show the project of the task that you hold: what it is due and got of the fleet's tokens, its budget and its tasks.",
         &[],
         json!({}),
     );

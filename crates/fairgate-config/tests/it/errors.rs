@@ -411,6 +411,26 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "store: {spool_size_max: ▸1MiB}\nupstreams:",
         "store.spool_size_max: must be a size from 16MiB to 1024GiB, not 1MiB",
     ),
+    (
+        "upstreams:",
+        "store: {clickhouse: {url: ▸clickhouse:8123}}\nupstreams:",
+        "store.clickhouse.url: must be a URL with http:// or https:// and a host (such as http://clickhouse:8123 or https://clickhouse.internal:8443)",
+    ),
+    (
+        "upstreams:",
+        "store: {clickhouse: {url: http://c:8123, database: ▸a-b}}\nupstreams:",
+        "store.clickhouse.database: must be the name of a database: letters, digits and _, with no digit at its beginning",
+    ),
+    (
+        "upstreams:",
+        "store: {clickhouse: {url: http://c:8123, credential: ▸{env: OPENAI_API_KEY}}}\nupstreams:",
+        "store.clickhouse.credential: must be a user and a password with a colon between them: USER:PASSWORD",
+    ),
+    (
+        "upstreams:",
+        "store: {clickhouse: ▸{url: http://c:8123, ca: tls/other.pem}}\nupstreams:",
+        "store.clickhouse: ca is for https only, and url is http",
+    ),
     ("upstreams:", "store: {spool: ▸[a]}\nupstreams:", "store.spool: must be a text, not a list"),
 ];
 

@@ -181,6 +181,7 @@ fn what_is_commented_out_is_the_default_or_off() {
     let off = [
         "tls:",
         "url: {env: FAIRGATE_STORE_URL}",
+        "clickhouse:",
         "token: {env: FAIRGATE_ADMIN_TOKEN}",
         "viewer_token: {env: FAIRGATE_VIEWER_TOKEN}",
         // Addresses of proxies.

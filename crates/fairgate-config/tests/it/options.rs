@@ -21,6 +21,11 @@ const OPTIONS: &[(&str, &str)] = &[
     ("store.keep_days", "7"),
     ("store.spool", "elsewhere"),
     ("store.spool_size_max", "64MiB"),
+    ("store.clickhouse", r#"{"url": "http://clickhouse:8123"}"#),
+    ("store.clickhouse.url", "https://other:8443"),
+    ("store.clickhouse.database", "usage"),
+    ("store.clickhouse.credential", r#"{"env": "CLICKHOUSE_CREDENTIAL"}"#),
+    ("store.clickhouse.ca", "tls/other.pem"),
     ("on_store_failure", "serve"),
     ("admin", r#"{"token": {"env": "FAIRGATE_ADMIN_TOKEN"}}"#),
     ("admin.token", r#"{"env": "FAIRGATE_ADMIN_TOKEN"}"#),
@@ -308,6 +313,9 @@ fn base(option: &str) -> Value {
         // The file's classes need these two.
         base["upstreams"][0]["batch_tokens"] = json!(8192);
         base["pools"][0]["prefix_index"] = json!({});
+    }
+    if option.starts_with("store.clickhouse.") {
+        base["store"] = json!({"clickhouse": {"url": "https://clickhouse.internal:8443"}});
     }
     if option.starts_with("fleet.webhooks[]") {
         let secret = json!({"env": "FAIRGATE_ADMIN_TOKEN"});

@@ -27,7 +27,7 @@ use crate::control_plane::ControlPlane;
 /// on what others have sent. A class is replaced by its family, because what is cached decides which class of its
 /// family a request is in. Where tenants share what is cached, it decides on the worker too, which is then not shown.
 ///
-/// `cached_tokens`, and with it the money, stays: it is only what the engine has told the client in its answer.
+/// `cached_tokens`, and with it the money, stays: it is only what the engine says to the client in its answer.
 pub(super) fn for_tenant(app: &ControlPlane, row: AttemptBody) -> AttemptBody {
     let pool = row.pool.as_deref().and_then(|pool| app.data.pools.named(pool));
     let setup = pool.as_ref().map(|pool| pool.setup());

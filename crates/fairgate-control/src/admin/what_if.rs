@@ -36,8 +36,6 @@ use crate::control_plane::ControlPlane;
 use fairgate_proxy::pools::journal_folder;
 use fairgate_time::wall_clock;
 
-/// Greatest number of lines that one look reads.
-const LINES_MAX: u64 = 5_000_000;
 /// Time before a request's arrival, and after its end, that its history covers. The clock of the ledger and that of the
 /// journal may differ a little.
 const MARGIN_US: i64 = 1_000_000;
@@ -77,7 +75,7 @@ pub(super) struct WhatIfRequest {
     policy_file: Option<String>,
     /// Weights of flows under the pool's own policy, 1 to 64 of them.
     #[serde(default)]
-    #[schema(max_items = 64)]
+    #[schema(min_items = 1, max_items = 64)]
     weights: Option<Vec<WhatIfWeight>>,
 }
 
@@ -202,9 +200,9 @@ pub(super) async fn what_if(
         until: Some(asked.until.map_or(now, |until| until.at(now))),
     };
     let by = asked.by.map(Attribute::from);
-    let began = Instant::now();
+    let (began, lines_max) = (Instant::now(), app.journal_lines_max());
     let (text, lines) = look(&app, move || {
-        let plan = ReplayPlan::of_folder(&folder, range)?.with_lines_max(LINES_MAX);
+        let plan = ReplayPlan::of_folder(&folder, range)?.with_lines_max(lines_max);
         let DiffRun { diff, lines } = policy_diff(&other, by, &|_| ReplayJournal::open(&plan))?;
         let mut text = Vec::new();
         diff.write_json(&mut text).map_err(ReplayError::Output)?;
@@ -350,7 +348,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         since: Some(UnixMicros(came.0.saturating_sub(MARGIN_US))),
         until: Some(UnixMicros(row.started_at.0.saturating_add(took).saturating_add(MARGIN_US))),
     };
-    let id = row.request.clone();
+    let (id, lines_max) = (row.request.clone(), app.journal_lines_max());
     let unit = shown_unit(app, pool, row);
     let found = look(app, move || {
         let plan = ReplayPlan::of_folder(&folder, range).or_else(|error| match error {
@@ -361,7 +359,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
             error => Err(error),
         });
         let plan = match plan {
-            Ok(plan) => plan.with_lines_max(LINES_MAX),
+            Ok(plan) => plan.with_lines_max(lines_max),
             Err(
                 error @ (ReplayError::NotKept { .. }
                 | ReplayError::Interrupted { .. }

@@ -104,7 +104,7 @@ impl ClassGauges {
         let help =
             "Service in the pool's unit that the policy class was due by its weight or quantum";
         to.register("class_due", help, self.due);
-        let help = "Tokens that the policy class was served";
+        let help = "Tokens that the policy class got";
         to.register_with_unit("class_got", help, tokens(), self.got_tokens);
         let help = "Tokens that the policy class was due by its weight or quantum";
         to.register_with_unit("class_due", help, tokens(), self.due_tokens);

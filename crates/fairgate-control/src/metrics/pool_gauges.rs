@@ -235,7 +235,7 @@ impl PoolGauges {
         let slots = Unit::Other("slots".to_owned());
         let requests = || Unit::Other("requests".to_owned());
         let tokens = || Unit::Other("tokens".to_owned());
-        let help = "Number of requests that may be in flight in the pool at once";
+        let help = "Slots of the pool: the number of requests that may be in flight at once";
         to.register_with_unit("pool_capacity", help, slots, self.capacity);
         let help = "Number of requests in flight in the pool";
         to.register_with_unit("pool_in_flight", help, requests(), self.in_flight);

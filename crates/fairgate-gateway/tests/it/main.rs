@@ -20,6 +20,7 @@ mod encrypted;
 mod ends;
 mod engine_controls;
 mod estimates;
+mod export;
 mod files;
 mod fleet;
 mod happy;

@@ -18,6 +18,8 @@ pub(crate) struct JsonCursor<'a> {
     text: &'a str,
     offset: usize,
     nesting: usize,
+    /// Fields of the outermost object that somebody else has read already. They are skipped.
+    read_before: &'static [&'static str],
 }
 
 /// The kind of a JSON value.
@@ -34,7 +36,12 @@ pub(crate) enum JsonKind {
 impl<'a> JsonCursor<'a> {
     /// Creates a cursor at the beginning of a text.
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text, offset: 0, nesting: 0 }
+        Self { text, offset: 0, nesting: 0, read_before: &[] }
+    }
+
+    /// Makes the cursor skip these fields in the outermost object.
+    pub(crate) fn with_fields_read_before(self, names: &'static [&'static str]) -> Self {
+        Self { read_before: names, ..self }
     }
 
     /// Returns the byte offset at which the next value begins.
@@ -209,6 +216,9 @@ impl<'a> JsonCursor<'a> {
         let mut next = 0;
         self.map(|name, cursor| {
             let Some(i) = find(known, name, next) else {
+                if cursor.nesting == 1 && cursor.read_before.contains(&name) {
+                    return cursor.skip();
+                }
                 return Err(match removed.iter().find(|(removed, _)| *removed == name) {
                     Some((_, advice)) => cursor.fault(format!("was removed: {advice}")),
                     None => cursor.fault(format!("unknown; known here: {}", known.join(", "))),

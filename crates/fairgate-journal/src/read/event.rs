@@ -101,6 +101,35 @@ pub(crate) fn event(text: &str) -> Result<(Micros, Event), JournalFault> {
     Ok((at, read(&mut cursor)?))
 }
 
+/// Reads the line of an event in a log, which has no `at`. `own` names the fields that the log adds to events; `each`
+/// must read the value of each that the line has.
+pub(crate) fn untimed_event<'a>(
+    text: &'a str,
+    own: &'static [&'static str],
+    mut each: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
+) -> Result<Event, JournalFault> {
+    let mut read = None;
+    let mut seen = 0u64;
+    walk(text, |name, cursor| {
+        match name {
+            "at" => return Err(cursor.fault("unknown: a line of a log has no time of its own")),
+            "event" => read = Some(cursor.one_of(EVENTS)?),
+            _ => match own.iter().position(|known| *known == name) {
+                Some(i) if seen & 1 << i != 0 => return Err(cursor.fault("given twice")),
+                Some(i) => {
+                    seen |= 1 << i;
+                    each(own[i], cursor)?;
+                }
+                None => cursor.skip()?,
+            },
+        }
+        Ok(())
+    })?;
+    let mut cursor = JsonCursor::new(text).with_fields_read_before(own);
+    let read = read.ok_or_else(|| cursor.missing("event"))?;
+    read(&mut cursor)
+}
+
 /// Reads the fields of one event, except `at` and `event`, which all events share.
 fn fields<'a>(
     cursor: &mut JsonCursor<'a>,

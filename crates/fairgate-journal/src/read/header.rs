@@ -168,6 +168,15 @@ fn check_edition(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
     }
 }
 
+/// Reads the configuration of a pool from text of its own, as the first line of a journal states it in `pool`.
+///
+/// The line of an error is counted within `text`.
+pub fn parse_pool_config(text: &str) -> Result<PoolConfig, JournalError> {
+    let mut cursor = JsonCursor::new(text);
+    let read = pool(&mut cursor).and_then(|config| cursor.end().map(|()| config));
+    read.map_err(|fault| JournalError::from_fault(fault, text, 1))
+}
+
 fn pool(cursor: &mut JsonCursor<'_>) -> Result<PoolConfig, JournalFault> {
     let mut capacity = None;
     let mut tree = None;

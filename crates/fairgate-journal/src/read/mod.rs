@@ -6,7 +6,7 @@
 //! and never a float.
 
 pub(crate) mod cursor;
-mod event;
+pub(crate) mod event;
 pub(crate) mod header;
 mod lines;
 pub(crate) mod number;

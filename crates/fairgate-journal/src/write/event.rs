@@ -14,38 +14,43 @@ use crate::write::policy::node;
 pub(crate) fn event(json: &mut JsonWriter, at: Micros, event: &Event) {
     json.object(|json| {
         json.field("at", at.0);
-        json.text_field("event", name(event));
-        match event {
-            Event::Submit(it) => submit(json, it),
-            Event::Release { id, tokens, quota } => {
-                json.text_field("id", id);
-                json.optional("tokens", tokens.map(|t| t.0));
-                json.optional("quota", quota.map(|t| t.0));
-            }
-            Event::Cancel { id } | Event::FirstToken { id } => json.text_field("id", id),
-            Event::Hold { by, flow: name } | Event::Resume { by, flow: name } => {
-                flow(json, *by, name);
-            }
-            Event::Capacity { slots } => json.field("slots", slots),
-            Event::Tick => {}
-            Event::Weight { by, flow: name, weight } => {
-                flow(json, *by, name);
-                json.field("weight", weight.get());
-            }
-            Event::Policy(policy) => node(json.name("policy"), policy.root()),
-            Event::Cap { by, flow: name, slots } => {
-                flow(json, *by, name);
-                json.optional("slots", *slots);
-            }
-            Event::Worker(it) => {
-                json.text_field("name", &it.name);
-                if let Some(state) = it.state {
-                    json.text_field("state", state.name());
-                }
-                worker(json, it);
-            }
-        }
+        fields(json, event);
     });
+}
+
+/// Writes the fields of an event, except its time.
+pub(crate) fn fields(json: &mut JsonWriter, event: &Event) {
+    json.text_field("event", name(event));
+    match event {
+        Event::Submit(it) => submit(json, it),
+        Event::Release { id, tokens, quota } => {
+            json.text_field("id", id);
+            json.optional("tokens", tokens.map(|t| t.0));
+            json.optional("quota", quota.map(|t| t.0));
+        }
+        Event::Cancel { id } | Event::FirstToken { id } => json.text_field("id", id),
+        Event::Hold { by, flow: name } | Event::Resume { by, flow: name } => {
+            flow(json, *by, name);
+        }
+        Event::Capacity { slots } => json.field("slots", slots),
+        Event::Tick => {}
+        Event::Weight { by, flow: name, weight } => {
+            flow(json, *by, name);
+            json.field("weight", weight.get());
+        }
+        Event::Policy(policy) => node(json.name("policy"), policy.root()),
+        Event::Cap { by, flow: name, slots } => {
+            flow(json, *by, name);
+            json.optional("slots", *slots);
+        }
+        Event::Worker(it) => {
+            json.text_field("name", &it.name);
+            if let Some(state) = it.state {
+                json.text_field("state", state.name());
+            }
+            worker(json, it);
+        }
+    }
 }
 
 fn name(event: &Event) -> &'static str {

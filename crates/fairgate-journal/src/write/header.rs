@@ -29,6 +29,13 @@ pub(crate) fn version(json: &mut JsonWriter, clock: Option<JournalClock>) {
     }
 }
 
+/// Writes the configuration of a pool as text of its own, as the first line of a journal states it in `pool`.
+pub fn format_pool_config(config: &PoolConfig) -> String {
+    let mut json = JsonWriter::default();
+    json.object(|json| pool(json, config));
+    json.into_string()
+}
+
 fn pool(json: &mut JsonWriter, config: &PoolConfig) {
     json.field("capacity", config.capacity);
     node(json.name("policy"), config.policy.root());

@@ -2,9 +2,9 @@
 //! default. Reading the text gives back equal values.
 
 mod decision;
-mod event;
+pub(crate) mod event;
 pub(crate) mod explain;
-mod header;
+pub(crate) mod header;
 pub(crate) mod json;
 pub(crate) mod policy;
 mod snapshot;

@@ -43,7 +43,7 @@ impl NearestTokenWeights {
         let unit = if input > 0.0 { input } else { output };
         let milli = |weight: f64| whole(1000.0 * weight / unit).min(WEIGHT_MILLI_MAX);
         let [input_milli, cached_milli, output_milli] = weights.map(milli);
-        let rounded = [input_milli, cached_milli, output_milli].map(|milli| count(milli));
+        let rounded = [input_milli, cached_milli, output_milli].map(count);
         // The charge of a fair request is the mean of all charges for their costs.
         let charges = || rows.iter().map(|row| product(row, &rounded));
         let mean = charges().sum::<f64>() / count(u64::try_from(rows.len()).ok()?);

@@ -24,7 +24,9 @@ use super::uncached_costs::UncachedCosts;
 use super::worker_meters::AddressSlots;
 use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
-use crate::upstream::{EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamStanding};
+use crate::upstream::{
+    EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamOutage, UpstreamStanding,
+};
 use crate::worker_reporter::{ReportedWorker, WorkerReporter};
 use crate::worker_time::{
     self, AttemptTerms, CostTerms, WorkerCalibration, WorkerMeter, WorkerTimeTerms,
@@ -173,6 +175,8 @@ pub struct WorkerView {
     pub state: &'static str,
     /// Reason for the state; `None` if nothing more is known.
     pub reason: Option<String>,
+    /// Time for which the worker takes no requests; `None` unless the state is `unhealthy` or `broken`.
+    pub outage: Option<UpstreamOutage>,
     /// Origin of the worker: file, API or DNS.
     pub source: WorkerSource,
     /// Address to which requests are sent.
@@ -584,6 +588,7 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
             ("broken", first.upstream.request_problem())
         }
     };
+    let outage = condition.outage().filter(|_| matches!(state, "unhealthy" | "broken"));
     let address = match config.connect_to {
         _ if config.is_leased => "leases".to_owned(),
         Some(address) => address.to_string(),
@@ -593,6 +598,7 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
         name: config.name.clone(),
         state,
         reason,
+        outage,
         source: WorkerSource::of(config),
         address,
         in_flight: workers.iter().map(|worker| worker.in_flight.now()).sum(),

@@ -186,9 +186,13 @@ impl<'a> SqliteBatch<'a> {
         let lost = match attempt {
             Some(attempt) => {
                 let which = params![request, attempt];
+                run(self.connection, sql::NOTE_LOST_ATTEMPT, which)?;
                 first(self.connection, sql::DROP_LOST_ATTEMPT, which, read)?
             }
-            None => first(self.connection, sql::DROP_LOST, [request], read)?,
+            None => {
+                run(self.connection, sql::NOTE_LOST, [request])?;
+                first(self.connection, sql::DROP_LOST, [request], read)?
+            }
         };
         Ok(lost.map(|guess| {
             self.charges.add(guess.refund());

@@ -5,6 +5,7 @@ mod agents;
 mod calibrate;
 mod crash;
 mod declared;
+mod early_version;
 mod editions;
 mod fleet;
 mod fleet_days;

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fairgate_config::CostUnit;
 use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
-use fairgate_price::worker_time::WorkerPrices;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -163,39 +161,31 @@ async fn views(house: &House, key: &str) -> Value {
     all
 }
 
-/// How the pool counts and orders requests.
+/// How the pool orders requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PoolKind {
-    Tokens,
+    /// By share, on two workers at one address.
+    Shares,
+    /// By classes that follow from what is cached, on one worker.
     Classes,
-    WorkerTime,
 }
 
 impl PoolKind {
-    /// Two workers at one address; a request that a cache has costs less, in the pool's unit and in money.
+    /// A pool with one slot, in which a request that a cache has costs less, also in money.
     fn config(self, folder: &Folder, url: &str) -> Config {
         let mut config = match self {
             Self::Classes => with_policy(folder, url),
-            Self::Tokens | Self::WorkerTime => config(folder, url),
+            Self::Shares => config(folder, url),
         };
         config.upstreams[0].slots = Some(1);
-        config.upstreams.push(beside(&config, "b", url));
+        if self == Self::Shares {
+            config.upstreams.push(beside(&config, "b", url));
+            config.pools[0].workers.push("b".into());
+        }
         let pool = &mut config.pools[0];
-        pool.workers.push("b".into());
         pool.capacity = 1;
         pool.prefix_index = index(PrefixScope::Pool);
         pool.cost.cached_milli = 0;
-        if self == Self::WorkerTime {
-            pool.cost.unit = CostUnit::WorkerTime;
-            pool.cost.prices = Some(WorkerPrices {
-                request: 2_490_000_000,
-                input: 10_600_000,
-                input_input: 1_200,
-                cached: 800_000,
-                output: 188_000_000,
-                context_output: 26_000,
-            });
-        }
         let rates = PriceRates {
             input: PerMillion::parse("1000").unwrap(),
             cached_input: PerMillion::parse("100").unwrap(),
@@ -288,7 +278,7 @@ async fn seen_after(topic: &str, kind: PoolKind) -> SeenOfCopy {
 /// its answer differs, and what it makes the answer cost.
 #[tokio::test]
 async fn a_copy_of_anothers_prompt_looks_like_a_prompt_that_nobody_has_sent() {
-    let kinds = [PoolKind::Tokens, PoolKind::Classes, PoolKind::WorkerTime];
+    let kinds = [PoolKind::Shares, PoolKind::Classes];
     let seen = kinds.map(|kind| async move {
         let (copied, unknown) =
             tokio::join!(seen_after("rivers", kind), seen_after("oceans", kind));
@@ -303,9 +293,13 @@ async fn a_copy_of_anothers_prompt_looks_like_a_prompt_that_nobody_has_sent() {
         for (state, (copied, unknown)) in states.zip(copied.states.iter().zip(&unknown.states)) {
             assert_eq!(copied, unknown, "{state}, {kind:?}");
         }
-        let texts = |values: &BTreeSet<String>| values.iter().cloned().collect::<Vec<_>>();
-        assert_eq!(copied.reported.each_ref().map(texts), [vec!["800"], vec![r#""0.18""#]]);
-        assert_eq!(unknown.reported.each_ref().map(texts), [vec!["0"], vec![r#""0.90""#]]);
+        for (place, (of_copy, of_new)) in
+            [("800", "0"), ("\"0.18\"", "\"0.90\"")].iter().enumerate()
+        {
+            let has = |seen: &SeenOfCopy, value: &str| seen.reported[place].contains(value);
+            assert!(has(&copied, of_copy), "{:?}", copied.reported);
+            assert!(has(&unknown, of_new) && !has(&unknown, of_copy), "{:?}", unknown.reported);
+        }
         let item = &copied.states[0]["list"]["items"][0];
         assert_eq!(item["cost"], uncached);
         assert_eq!(copied.states[1]["list"]["items"][0]["worker"], Value::Null);

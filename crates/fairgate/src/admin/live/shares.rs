@@ -8,13 +8,12 @@ use fairgate_api::admin::{
     TiersView,
 };
 use fairgate_api::admin::{ModelQuotaBody, QuotaBody, WorkerBody};
-use fairgate_core::units::Percentage;
 use fairgate_money::MicroUnits;
 use fairgate_table::{TableCell, TextTable};
 
 use super::super::pools::{AccountRate, rate, worker_state};
 use super::super::{or_dash, span};
-use crate::text_format::one_line;
+use crate::text_format::{one_line, percentage};
 
 /// Unit of a pool that counts microseconds of a full worker, and of one that counts micro-units of money.
 const WORKER_TIME: &str = "worker_time";
@@ -118,7 +117,7 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
     let mut headings = vec![
         "flow",
         "weight",
-        "share",
+        "weight share",
         "in flight",
         "waiting",
         got_heading(unit),
@@ -225,7 +224,7 @@ fn classes(classes: &[ClassView], unit: &str) -> Option<TextTable> {
     let mut headings = vec![
         "class",
         if has_deficits { "quantum" } else { "weight" },
-        "share",
+        "weight share",
         "in flight",
         "waiting",
         "oldest wait",
@@ -258,20 +257,6 @@ fn classes(classes: &[ClassView], unit: &str) -> Option<TextTable> {
         table.row(row);
     }
     Some(table)
-}
-
-/// Formats a part from 0 to 1 as a percentage, or as a dash if it is absent.
-fn percentage(part: Option<f64>) -> String {
-    or_dash(part.map(|part| Percentage::from_ppm(millionths(part))))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part is from 0 to 1, and other numbers saturate"
-)]
-fn millionths(part: f64) -> u64 {
-    (part * 1_000_000.0).round() as u64
 }
 
 /// Formats the service that a flow got minus the service that it was due, with the sign, and with a mark if the
@@ -316,10 +301,15 @@ fn spends(tier: &TierUseView) -> bool {
 }
 
 /// Returns a sentence for each worker that has a provider's limits, with the limits, their source, and the pause if
-/// there is one. A worker whose models have limits of their own has a sentence for each.
+/// there is one. A worker whose models have limits of their own has a sentence for each. A worker with an outage has a
+/// sentence with its times.
 fn providers(pool: &PoolView) -> Vec<String> {
     let mut sentences = Vec::new();
     for worker in &pool.workers {
+        let is_down = worker.down_since.is_some();
+        if is_down && (worker.quota.is_none() || !worker.models.is_empty()) {
+            sentences.push(format!("worker {}: {}", one_line(&worker.name), worker_state(worker)));
+        }
         let Some(quota) = &worker.quota else { continue };
         if worker.models.is_empty() {
             sentences.push(of_account(&one_line(&worker.name), &worker_state(worker), quota));
@@ -403,9 +393,9 @@ mod tests {
         let live = live(vec![PoolView { groups, ..pool("sim", "share by group") }]);
         let expected = "\
 pool sim: 8 of 8 in flight, 4 waiting; share by group
-flow  weight   share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
-a        100  50.0 %          4        2     1200120     1200000        +120   9000   87.5 %
-b        100  50.0 %          4        2     1190500     1200000     ! -9500   9000        -
+flow  weight  weight share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
+a        100        50.0 %          4        2     1200120     1200000        +120   9000   87.5 %
+b        100        50.0 %          4        2     1190500     1200000     ! -9500   9000        -
 ! b is outside its bound: got 1190500 tokens, due 1200000, bound 9000 tokens
 
 ";
@@ -434,9 +424,9 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
         let pool = PoolView { classes, ..pool("sim", "bands by class in strict order") };
         let text = format_pools(&live(vec![pool])).unwrap();
         let expected = "\
-class  weight  share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
-batch       -      -          4        2        1.5 s         900           -           -      -        -  strict: goes last
-chat        -      -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
+class  weight  weight share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
+batch       -             -          4        2        1.5 s         900           -           -      -        -  strict: goes last
+chat        -             -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
 ";
         assert!(text.contains(expected), "{text}");
     }
@@ -485,6 +475,8 @@ chat        -      -          4        2        1.5 s         900           -   
             name: name.into(),
             state: state.into(),
             reason: None,
+            down_since: None,
+            retry_at: None,
             source: "file".into(),
             address: String::new(),
             in_flight: 0,
@@ -508,10 +500,20 @@ chat        -      -          4        2        1.5 s         900           -   
             asked_ms: Some(31_536_000_000),
             out: None,
         };
+        let down = WorkerBody {
+            reason: Some("connect: refused".into()),
+            down_since: Some("2026-11-18T12:03:41.000000Z".into()),
+            retry_at: Some("2026-11-18T12:03:53.250000Z".into()),
+            ..worker("vllm-c", "broken", None)
+        };
         let pool = PoolView {
             groups: vec![GroupView { name: "staff".into(), ..GroupView::default() }],
             tenants: vec![tenant],
-            workers: vec![worker("vllm", "up", None), worker("openai", "paused", Some(quota))],
+            workers: vec![
+                worker("vllm", "up", None),
+                worker("openai", "paused", Some(quota)),
+                down,
+            ],
             tiers,
             ..pool("gpt", "")
         };
@@ -527,6 +529,10 @@ chat        -      -          4        2        1.5 s         900           -   
             lines[4],
             "worker openai, account main: paused for 59.5 s (its provider asked for 31536000 s); requests/min 500 (learned), \
              tokens/min –"
+        );
+        assert_eq!(
+            lines[5],
+            "worker vllm-c: broken since 2026-11-18 12:03:41 UTC, tried again at 12:03:53 UTC: connect: refused"
         );
     }
 

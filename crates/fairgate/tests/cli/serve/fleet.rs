@@ -77,9 +77,9 @@ fn projects_are_made_shown_changed_and_paused() {
     let lines: Vec<String> = told.lines().map(words).collect();
     assert_eq!(
         lines[0],
-        "project tenant status weight agents share target used budget running ready tasks"
+        "project tenant status weight agents due got used budget running ready tasks"
     );
-    assert_eq!(lines[1], "web demo ACTIVE 2.5 4 (claude 2, codex 1) - 100.0 % 0 1000000 0 0 0");
+    assert_eq!(lines[1], "web demo ACTIVE 2.5 4 (claude 2, codex 1) 100.0 % - 0 1000000 0 0 0");
     ok(&["project", "set", "web", "--budget", "none", "--exclusive", "--agent-max", ""]);
     let shown = ok(&["project", "show", "web"]);
     assert!(shown.starts_with("project web of tenant demo, weight 2.5: ACTIVE\n"), "{shown}");

@@ -206,7 +206,8 @@ fn ended_requests_are_followed() {
 #[test]
 fn a_journal_with_the_models_of_an_account_is_replayed() {
     let folder = Folder::new();
-    let model = Model::start(SimOptions { steering: true, ..SimOptions::instant() });
+    let models = vec!["fast".to_owned(), "slow".to_owned()];
+    let model = Model::start(SimOptions { models, ..SimOptions::instant() });
     let config = one_pool(&model, "journal: {}\n")
         .replace("slots: 16 }", "slots: 16, account: acme }")
         .replace("models: [sim]", "models: [fast, slow]");

@@ -1,0 +1,165 @@
+//! The part of a member's file that the machine needs to know, and the rule for which member's file counts.
+//!
+//! In force is, whichever came last: the configuration that a **reload** brought; the configuration of a **join** that
+//! the cluster has never had; the one that **all live members** have. So a new file counts from the first member that
+//! has it, an old member that restarts does not bring the old one back, and a rollback counts as soon as it is complete,
+//! or at once by a reload.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use fairgate_core::event::PoolConfig;
+use fairgate_journal::{format_pool_config, parse_pool_config};
+use serde::{Deserialize, Serialize};
+
+use crate::units::{ClusterMicros, ShortHash};
+
+/// The cluster's settings and pools, as one member's file states them. Workers have no addresses and no credentials
+/// here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ClusterConfigBody", into = "ClusterConfigBody")]
+pub struct ClusterConfig {
+    /// Spans of the protocol.
+    pub timing: ClusterTiming,
+    /// The pools by name.
+    pub pools: BTreeMap<Arc<str>, PoolConfig>,
+}
+
+/// The spans of the protocol, in cluster time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterTiming {
+    /// Time after which a member that said nothing is ended.
+    pub lease: ClusterMicros,
+    /// Time for which the slots of a member that was ended stay taken.
+    pub orphans: ClusterMicros,
+    /// Time for which all live members must know the next version before it may come in force.
+    pub upgrade_after: ClusterMicros,
+}
+
+impl Default for ClusterTiming {
+    fn default() -> Self {
+        Self {
+            lease: ClusterMicros::seconds(5),
+            orphans: ClusterMicros::seconds(30),
+            upgrade_after: ClusterMicros::seconds(60),
+        }
+    }
+}
+
+impl ClusterTiming {
+    /// Returns the most that one record moves time: 2/5 of the lease.
+    pub(crate) fn most_at_once(&self) -> ClusterMicros {
+        ClusterMicros((self.lease.0 / 5).saturating_mul(2).max(1))
+    }
+}
+
+/// The text form of a configuration. Each pool is text in the form of a journal's first line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterConfigBody {
+    timing: ClusterTiming,
+    pools: BTreeMap<Arc<str>, Box<str>>,
+}
+
+impl From<ClusterConfig> for ClusterConfigBody {
+    fn from(config: ClusterConfig) -> Self {
+        let pools = config.pools.into_iter();
+        let pools = pools.map(|(name, pool)| (name, format_pool_config(&pool).into())).collect();
+        Self { timing: config.timing, pools }
+    }
+}
+
+impl TryFrom<ClusterConfigBody> for ClusterConfig {
+    type Error = String;
+
+    fn try_from(body: ClusterConfigBody) -> Result<Self, String> {
+        let mut pools = BTreeMap::new();
+        for (name, text) in body.pools {
+            let pool =
+                parse_pool_config(&text).map_err(|error| format!("pool {name:?}: {error}"))?;
+            pools.insert(name, pool);
+        }
+        if body.timing.lease.0 < MOST_ALIVES || body.timing.orphans.0 == 0 {
+            return Err("lease and orphans must be longer than nothing".into());
+        }
+        Ok(Self { timing: body.timing, pools })
+    }
+}
+
+/// Number of `alive` lines in each lease.
+pub(crate) const MOST_ALIVES: u64 = 5;
+
+impl ClusterConfig {
+    /// Returns the digest of the configuration. Equal configurations have equal digests.
+    pub fn digest(&self) -> ShortHash {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        ShortHash::of(&blake3::hash(&text))
+    }
+}
+
+/// Number of digests that the cluster remembers having had.
+const HAD_MAX: usize = 64;
+
+/// The configuration in force and the digests that the cluster has had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConfigInForce {
+    pub(crate) config: Arc<ClusterConfig>,
+    /// Digest of `config`; `None` before the first join.
+    pub(crate) digest: Option<ShortHash>,
+    /// Digests that were in force or that a member had, oldest first.
+    had: VecDeque<ShortHash>,
+}
+
+impl ConfigInForce {
+    /// Notes a digest that a member has. Returns true if the cluster never had it.
+    pub(crate) fn note(&mut self, digest: ShortHash) -> bool {
+        let known = self.had.iter().position(|had| *had == digest);
+        if let Some(place) = known {
+            self.had.remove(place);
+        }
+        self.had.push_back(digest);
+        if self.had.len() > HAD_MAX {
+            self.had.pop_front();
+        }
+        known.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairgate_journal::parse_policy;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_comes_back_with_its_digest() {
+        let policy = parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap();
+        let mut config = ClusterConfig::default();
+        config.pools.insert("llama".into(), PoolConfig::new(4, policy));
+        let text = serde_json::to_string(&config).unwrap();
+        let back: ClusterConfig = serde_json::from_str(&text).unwrap();
+        assert_eq!((back.digest(), &back), (config.digest(), &config));
+        config.timing.lease = ClusterMicros(7);
+        assert_ne!(back.digest(), config.digest());
+    }
+
+    #[test]
+    fn errors_name_the_pool() {
+        let text = r#"{"timing":{"lease":5,"orphans":1,"upgrade_after":0},"pools":{"p":"{}"}}"#;
+        let error = serde_json::from_str::<ClusterConfig>(text).unwrap_err().to_string();
+        assert!(error.contains(r#"pool "p": line 1: field "capacity": is missing"#), "{error}");
+        let text = r#"{"timing":{"lease":0,"orphans":1,"upgrade_after":0},"pools":{}}"#;
+        assert!(serde_json::from_str::<ClusterConfig>(text).is_err());
+    }
+
+    #[test]
+    fn digests_that_were_seen_lately_are_remembered() {
+        let mut in_force = ConfigInForce::default();
+        let digest = |i: u8| ShortHash([i; 8]);
+        assert!(in_force.note(digest(0)) && !in_force.note(digest(0)));
+        (1..=64).for_each(|i| assert!(in_force.note(digest(i))));
+        assert_eq!(in_force.had.len(), HAD_MAX);
+        assert!(in_force.note(digest(0)), "the oldest is forgotten");
+    }
+}

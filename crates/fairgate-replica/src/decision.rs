@@ -1,0 +1,418 @@
+//! Decisions of the machine, and how a decision enters the running hash.
+
+use std::sync::Arc;
+
+use blake3::Hasher;
+use fairgate_core::decision::{Decision, GrantedPlace};
+use fairgate_core::event::Event;
+
+use crate::limits::{ClusterLimitReached, LimitRefusal};
+use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber, ShortHash};
+
+/// One decision of the machine. Every member's machine makes it, at the same place of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterDecision {
+    /// A pool has decided about a request.
+    Pool {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// Member to which the request belongs.
+        member: MemberNumber,
+        /// Grant, rejection or expiry.
+        decision: Decision,
+    },
+    /// A submit was refused because its tenant or key has reached a limit.
+    LimitReached {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// Id of the request.
+        id: Arc<str>,
+        /// Member that submitted the request.
+        member: MemberNumber,
+        /// The limit, and the time after which to try again.
+        refusal: LimitRefusal,
+    },
+    /// A submit was refused before its pool saw it.
+    SubmitRefused {
+        /// Name of the pool, as the submit states it.
+        pool: Arc<str>,
+        /// Id of the request.
+        id: Arc<str>,
+        /// Member that submitted the request.
+        member: MemberNumber,
+        /// Reason of the refusal or of the end.
+        reason: SubmitRefusal,
+    },
+    /// A request is known to belong to the present epoch of its member, because the member has named it again.
+    TakenUp {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// Id of the request.
+        id: Arc<str>,
+        /// Member to which the request belongs.
+        member: MemberNumber,
+    },
+    /// A request has ended for another reason than a line about it.
+    EndedByCluster {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// Id of the request.
+        id: Arc<str>,
+        /// Member to which the request belonged.
+        member: MemberNumber,
+        /// True if the request was in flight and its slot is free now; false if it waited.
+        was_in_flight: bool,
+    },
+    /// A process has come into the cluster.
+    Joined {
+        /// Number of the process.
+        member: MemberNumber,
+        /// Epoch that begins with the join.
+        epoch: MemberEpoch,
+        /// Name of the member.
+        name: Arc<str>,
+        /// Id of the process.
+        process: Arc<str>,
+        /// Number of the process's join.
+        attempt: u64,
+    },
+    /// A process may not come into the cluster now.
+    JoinRefused {
+        /// Name of the member.
+        name: Arc<str>,
+        /// Id of the process.
+        process: Arc<str>,
+        /// Number of the process's join.
+        attempt: u64,
+        /// Reason of the refusal or of the end.
+        reason: JoinRefusal,
+    },
+    /// A member's epoch has ended.
+    MemberEnded {
+        /// Number of the process.
+        member: MemberNumber,
+        /// Reason of the refusal or of the end.
+        reason: MemberEnd,
+    },
+    /// A line was left out.
+    LineRefused {
+        /// Sender of the line.
+        member: MemberNumber,
+        /// Index of the line in its record, counted from 0.
+        line: u32,
+        /// Reason of the refusal or of the end.
+        reason: LineRefusal,
+    },
+    /// Another configuration is in force.
+    ConfigInForce {
+        /// Digest of the configuration in force from here on.
+        digest: ShortHash,
+    },
+    /// A pool has begun again from its own snapshot, because limits changed that are fixed in a pool's life. A journal
+    /// begins a new file here.
+    PoolRestarted {
+        /// Name of the pool.
+        pool: Arc<str>,
+    },
+    /// A pool that the configuration no longer has is empty and gone.
+    PoolRemoved {
+        /// Name of the pool.
+        pool: Arc<str>,
+    },
+    /// The directory has a new version, which every member should read.
+    DirectoryChanged {
+        /// The version from here on.
+        version: u64,
+    },
+    /// A member should take a snapshot at this place.
+    SnapshotDue {
+        /// Member whose turn it is.
+        taker: MemberNumber,
+    },
+    /// A snapshot is stored, and records up to a place are no longer needed.
+    SnapshotStored {
+        /// Place of the snapshot.
+        position: LogPosition,
+        /// Hash of its bytes, as the taker states it.
+        hash: ShortHash,
+        /// Place of the snapshot before it, up to which the log may be pruned.
+        prune_up_to: LogPosition,
+    },
+    /// The rules of another version hold from here on.
+    Upgraded {
+        /// The version from here on.
+        to: u32,
+    },
+    /// A line for objects outside of the machine.
+    Published {
+        /// Sender of the line.
+        member: MemberNumber,
+        /// Name of the objects that it is for.
+        topic: Box<str>,
+        /// Text that those objects understand.
+        body: Box<str>,
+    },
+}
+
+/// Reason why a submit was refused before its pool saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubmitRefusal {
+    /// The configuration in force has no pool of this name.
+    NoPool,
+    /// The line of the request stopped the machine of every member, so all leave it out.
+    InternalError,
+}
+
+/// Reason why a process may not come into the cluster now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinRefusal {
+    /// Another process of this name is live.
+    NameTaken,
+    /// The process does not know the version of the rules that is in force.
+    UnknownVersion {
+        /// The version in force.
+        in_force: u32,
+    },
+    /// The name, the process id or the address has odd characters, or is too long.
+    BadName,
+    /// The cluster has as many members as it may have.
+    TooManyMembers,
+}
+
+/// Reason why a member's epoch has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberEnd {
+    /// No `alive` came within the lease, or none that had applied what was there a lease ago.
+    Lapsed,
+    /// The process has left.
+    Left,
+    /// A later process of the same name has proved that this one runs no more.
+    Replaced,
+    /// An operator has removed the member.
+    Removed,
+}
+
+/// Reason why a line was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineRefusal {
+    /// The line is not one of this version.
+    Unreadable,
+    /// The line may not be in its place.
+    Misplaced,
+    /// The line stopped the machine of every member.
+    StoppedTheMachine,
+}
+
+/// An event that a pool has applied, for the pool's journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedPoolEvent {
+    /// Name of the pool.
+    pub pool: Arc<str>,
+    /// Cluster time at which the event was applied.
+    pub at: ClusterMicros,
+    /// The event, as the core's pool has applied it.
+    pub event: Event,
+}
+
+/// Effects of one or several records, in order.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterEffects {
+    /// The decisions of all records since the effects were taken.
+    pub decisions: Vec<ClusterDecision>,
+    /// The events that pools have applied, if they are wanted.
+    pub pool_events: Vec<AppliedPoolEvent>,
+    wants_pool_events: bool,
+}
+
+impl ClusterEffects {
+    /// Collects the events of pools too, for their journals.
+    pub fn with_pool_events() -> Self {
+        Self { wants_pool_events: true, ..Self::default() }
+    }
+
+    pub(crate) fn decided(&mut self, decision: ClusterDecision) {
+        self.decisions.push(decision);
+    }
+
+    pub(crate) fn pool_event(&mut self, pool: &Arc<str>, at: ClusterMicros, event: &Event) {
+        if self.wants_pool_events {
+            let event = AppliedPoolEvent { pool: pool.clone(), at, event: event.clone() };
+            self.pool_events.push(event);
+        }
+    }
+
+    /// Drops what came after these numbers of decisions and events.
+    pub(crate) fn truncate(&mut self, (decisions, pool_events): (usize, usize)) {
+        self.decisions.truncate(decisions);
+        self.pool_events.truncate(pool_events);
+    }
+
+    pub(crate) fn lengths(&self) -> (usize, usize) {
+        (self.decisions.len(), self.pool_events.len())
+    }
+}
+
+/// Bytes of decisions, in a form that does not depend on names in the code. Lengths come before texts, so different
+/// decisions have different bytes.
+#[derive(Default)]
+struct DecisionBytes(Vec<u8>);
+
+impl DecisionBytes {
+    fn kind(&mut self, kind: u8) -> &mut Self {
+        self.0.push(kind);
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+
+    fn wide(&mut self, number: u128) -> &mut Self {
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.number(text.len() as u64);
+        self.0.extend_from_slice(text.as_bytes());
+        self
+    }
+
+    fn request(&mut self, kind: u8, pool: &str, id: &str, member: MemberNumber) -> &mut Self {
+        self.kind(kind).text(pool).text(id).number(member.0)
+    }
+
+    fn place(&mut self, place: Option<&GrantedPlace>) {
+        match place {
+            None => self.kind(0),
+            Some(place) => self.kind(1).text(&place.worker).number(place.rank.into()),
+        };
+    }
+
+    fn pool_decision(&mut self, pool: &str, member: MemberNumber, decision: &Decision) {
+        match decision {
+            Decision::Grant(it) => {
+                self.request(1, pool, &it.id, member).number(it.cost.0).number(it.waited.0);
+                self.kind(it.brownout.map_or(2, u8::from)).place(it.place.as_ref());
+            }
+            Decision::Reject(it) => {
+                self.request(2, pool, &it.id, member).text(it.reason.code());
+                match &it.limit {
+                    None => self.kind(0),
+                    Some(limit) => {
+                        let class = limit.class.as_deref().unwrap_or_default();
+                        self.kind(1).text(class).wide(limit.current).wide(limit.limit)
+                    }
+                };
+            }
+            Decision::Expire { id, .. } => {
+                self.request(3, pool, id, member);
+            }
+        }
+    }
+
+    fn limit_refusal(&mut self, refusal: &LimitRefusal) {
+        self.kind(refusal.owner as u8).text(&refusal.name).text(refusal.reached.code());
+        let (limit, amount, wait) = match refusal.reached {
+            ClusterLimitReached::RequestsPerMinute { limit, retry_after } => {
+                (limit, 0, retry_after)
+            }
+            ClusterLimitReached::TokensPerMinute { limit, over, retry_after } => {
+                (limit, over, retry_after)
+            }
+            ClusterLimitReached::QueuedRequests { limit, waiting }
+            | ClusterLimitReached::QueuedBytes { limit, waiting } => {
+                (limit, waiting, ClusterMicros(0))
+            }
+        };
+        self.number(limit).number(amount).number(wait.0);
+    }
+
+    fn join_refusal(&mut self, reason: JoinRefusal) {
+        match reason {
+            JoinRefusal::NameTaken => self.kind(0),
+            JoinRefusal::UnknownVersion { in_force } => self.kind(1).number(in_force.into()),
+            JoinRefusal::BadName => self.kind(2),
+            JoinRefusal::TooManyMembers => self.kind(3),
+        };
+    }
+
+    fn decision(&mut self, decision: &ClusterDecision) {
+        use ClusterDecision as D;
+        match decision {
+            D::Pool { pool, member, decision } => self.pool_decision(pool, *member, decision),
+            D::LimitReached { pool, id, member, refusal } => {
+                self.request(4, pool, id, *member).limit_refusal(refusal);
+            }
+            D::SubmitRefused { pool, id, member, reason } => {
+                self.request(5, pool, id, *member).kind(*reason as u8);
+            }
+            D::TakenUp { pool, id, member } => {
+                self.request(6, pool, id, *member);
+            }
+            D::EndedByCluster { pool, id, member, was_in_flight } => {
+                self.request(7, pool, id, *member).kind((*was_in_flight).into());
+            }
+            D::Joined { member, epoch, name, process, attempt } => {
+                self.kind(8).number(member.0).number(epoch.0);
+                self.text(name).text(process).number(*attempt);
+            }
+            D::JoinRefused { name, process, attempt, reason } => {
+                self.kind(9).text(name).text(process).number(*attempt).join_refusal(*reason);
+            }
+            other => self.rare_decision(other),
+        }
+    }
+
+    fn rare_decision(&mut self, decision: &ClusterDecision) {
+        use ClusterDecision as D;
+        match decision {
+            D::MemberEnded { member, reason } => {
+                self.kind(10).number(member.0).kind(*reason as u8);
+            }
+            D::LineRefused { member, line, reason } => {
+                let reason = match reason {
+                    LineRefusal::Unreadable => 0,
+                    LineRefusal::Misplaced => 1,
+                    LineRefusal::StoppedTheMachine => 2,
+                };
+                self.kind(11).number(member.0).number((*line).into()).kind(reason);
+            }
+            D::ConfigInForce { digest } => {
+                self.kind(12).number(u64::from_le_bytes(digest.0));
+            }
+            D::PoolRestarted { pool } => {
+                self.kind(13).text(pool);
+            }
+            D::PoolRemoved { pool } => {
+                self.kind(14).text(pool);
+            }
+            D::DirectoryChanged { version } => {
+                self.kind(15).number(*version);
+            }
+            D::SnapshotDue { taker } => {
+                self.kind(16).number(taker.0);
+            }
+            D::SnapshotStored { position, hash, prune_up_to } => {
+                self.kind(17).number(position.0).number(u64::from_le_bytes(hash.0));
+                self.number(prune_up_to.0);
+            }
+            D::Upgraded { to } => {
+                self.kind(18).number((*to).into());
+            }
+            D::Published { member, topic, body } => {
+                self.kind(19).number(member.0).text(topic).text(body);
+            }
+            // The others are in `decision`.
+            _ => {}
+        }
+    }
+}
+
+/// Adds decisions to a hash.
+pub(crate) fn hash_decisions(hasher: &mut Hasher, decisions: &[ClusterDecision]) {
+    let mut bytes = DecisionBytes::default();
+    decisions.iter().for_each(|decision| bytes.decision(decision));
+    hasher.update(&bytes.0);
+}

@@ -1,0 +1,455 @@
+//! One member at work: what it says in the log, and what it makes of what it reads there.
+//!
+//! [`MemberProtocol`] does no I/O and reads no clock. Its shell
+//! - passes it what clients and backends do ([`submit`](MemberProtocol::submit),
+//!   [`release`](MemberProtocol::release), …) and what it reads of the log ([`read`](MemberProtocol::read)),
+//! - appends the records that [`poll_record`](MemberProtocol::poll_record) gives, ignoring all answers: a member knows
+//!   that a record counts when it reads it,
+//! - does what [`poll_output`](MemberProtocol::poll_output) says, and comes back at
+//!   [`next_wake`](MemberProtocol::next_wake).
+
+mod batch_sender;
+mod duties;
+mod local_requests;
+mod reading;
+mod standing;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use fairgate_core::decision::{Grant, RejectedRequest};
+use serde::{Deserialize, Serialize};
+
+use self::batch_sender::BatchSender;
+pub use self::local_requests::{FlightEnd, SubmitError};
+use self::local_requests::{LocalRequests, RequestKey};
+use crate::cluster_config::ClusterConfig;
+use crate::decision::{ClusterDecision, ClusterEffects, JoinRefusal};
+use crate::generation::GenerationReport;
+use crate::limits::LimitRefusal;
+use crate::line::{ClusterLine, LogLine};
+use crate::record::RECORD_BYTES_MAX;
+use crate::replica::Replica;
+use crate::snapshot::SnapshotError;
+use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber};
+
+/// A moment or a span of the process's own clock, in microseconds. It does not run while the machine sleeps, or it does:
+/// a pause of the process must show in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LocalMicros(pub u64);
+
+impl LocalMicros {
+    /// Returns the moment that is `span` later.
+    pub const fn after(self, span: Self) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// Returns the span from `earlier` to this moment; 0 if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Time after which a record that was not read is sent again.
+const RESEND_AFTER: LocalMicros = LocalMicros(500_000);
+
+/// Time after which a join that was refused is tried again.
+const JOIN_AGAIN_AFTER: LocalMicros = LocalMicros(1_000_000);
+
+/// Room in a record for its first line.
+const HEADER_BYTES: usize = 2048;
+
+/// A process that wants to be a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberIdentity {
+    /// Name of the member, such as that of its pod.
+    pub name: Arc<str>,
+    /// Id of the process, which no other process ever had.
+    pub process: Arc<str>,
+    /// Address at which other members reach the process.
+    pub address: Arc<str>,
+    /// True if the process holds the lock of the spool of its name.
+    pub spool_lock: bool,
+    /// The oldest and the newest version of the rules that the process offers.
+    pub knows: (u32, u32),
+    /// False if the process must not raise the version of the rules, so that the way back stays open.
+    pub may_upgrade: bool,
+}
+
+/// Instruction to the shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberOutput {
+    /// A client's request has its slot: begin it.
+    Granted {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// The grant, with the worker.
+        grant: Grant,
+    },
+    /// A client's request will not be served.
+    Refused {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// Id of the request.
+        id: Arc<str>,
+        /// Reason of the refusal.
+        reason: RequestRefusal,
+    },
+    /// A request in flight must be cut off, because its slot is given to others.
+    CutFlight {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// Id of the request.
+        id: Arc<str>,
+    },
+    /// The process is a member now.
+    Joined {
+        /// Epoch that begins.
+        epoch: MemberEpoch,
+    },
+    /// The process may not join now; it tries again.
+    JoinRefused(JoinRefusal),
+    /// The cluster has ended the process's epoch. It tries to join again by itself.
+    EpochEnded,
+    /// The process has left, and may stop.
+    Left,
+    /// A snapshot is to be stored, outside of the log. Then call [`MemberProtocol::snapshot_stored`].
+    StoreSnapshot {
+        /// Place of the snapshot.
+        position: LogPosition,
+        /// Bytes of the whole snapshot.
+        bytes: Vec<u8>,
+    },
+    /// The log may be pruned up to a place.
+    Prune {
+        /// The last record that is no longer needed.
+        up_to: LogPosition,
+    },
+    /// A record's bytes are damaged: read it once more.
+    ReadAgain {
+        /// Place of the record.
+        position: LogPosition,
+    },
+    /// A record's bytes are still damaged: begin again from the last snapshot, by [`MemberProtocol::restart`].
+    RestartFromSnapshot,
+    /// The log is no longer one order for all. Report it outside of the log, and begin the next generation by
+    /// [`MemberProtocol::begin_generation`].
+    GenerationNeeded {
+        /// State that this member has to offer as the base.
+        report: GenerationReport,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// Rules are in force that this program does not know: it must stop.
+    UnknownVersion {
+        /// The version in force.
+        needed: u32,
+    },
+    /// Nothing of this process was seen in the log for long: ask the other members where they are, and call
+    /// [`MemberProtocol::peers_answered`].
+    AskPeers,
+    /// A decision that concerns objects outside of the machine.
+    Decided(ClusterDecision),
+}
+
+/// Reason why a client's request will not be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestRefusal {
+    /// A limit of its tenant or key is reached.
+    Limit(LimitRefusal),
+    /// The pool has rejected it.
+    Rejected(RejectedRequest),
+    /// It has waited too long.
+    Expired,
+    /// The cluster has no such pool.
+    NoPool,
+    /// Its line stopped the machine of every member.
+    InternalError,
+}
+
+/// The state of a process with respect to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum MemberPhase {
+    /// The process must join.
+    Out { join_at: LocalMicros, was_ended: bool },
+    /// The process has said that it comes.
+    Joining { record: Vec<u8>, sent_at: LocalMicros, was_ended: bool },
+    /// The process is a member.
+    In { number: MemberNumber, epoch: MemberEpoch },
+    /// The process waits for the next generation.
+    Suspended,
+    /// The process has left, or cannot go on.
+    Gone,
+}
+
+/// One member at work. See the module.
+#[derive(Debug)]
+pub struct MemberProtocol {
+    identity: MemberIdentity,
+    config: ClusterConfig,
+    /// Version of the directory that the process has read.
+    directory: u64,
+    replica: Replica,
+    phase: MemberPhase,
+    /// Number of joins so far.
+    attempts: u64,
+    sender: BatchSender,
+    requests: LocalRequests,
+    /// The process's opinions on workers, by pool and worker, which each epoch states again.
+    opinions: BTreeMap<(Arc<str>, Arc<str>), (bool, ClusterMicros)>,
+    leaving: bool,
+    /// Time at which the last `alive` was written that has come by.
+    confirmed_at: LocalMicros,
+    /// Time at which the last `alive` was written.
+    alive_at: LocalMicros,
+    /// Time at which the last record was applied.
+    applied_at: LocalMicros,
+    tick_at: LocalMicros,
+    asked_peers_at: Option<LocalMicros>,
+    /// The end of the log, as far as it is known.
+    log_end: LogPosition,
+    /// Place of a record whose bytes were damaged, and if the member began again because of it.
+    damaged: Option<(LogPosition, bool)>,
+    /// Place up to which records were applied before a restart: their decisions were acted upon already.
+    replay_until: LogPosition,
+    last_mark: (LogPosition, ClusterMicros),
+    mark_is_sent: bool,
+    outputs: VecDeque<MemberOutput>,
+    effects: ClusterEffects,
+}
+
+/// Error for a configuration that does not fit in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the pools' configuration takes {bytes} bytes in the log, where a record holds {max}: name fewer \
+     weights in the policies"
+)]
+pub struct ConfigTooLargeError {
+    /// Size of the configuration.
+    pub bytes: usize,
+    /// Greatest size that fits.
+    pub max: usize,
+}
+
+/// Error for a line that does not fit in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a line of {bytes} bytes does not fit in a record of the log")]
+pub struct LineTooLongError {
+    /// Size of the line.
+    pub bytes: usize,
+}
+
+fn checked_config(config: &ClusterConfig) -> Result<(), ConfigTooLargeError> {
+    let bytes = serde_json::to_vec(config).map_or(usize::MAX, |text| text.len());
+    let max = RECORD_BYTES_MAX - 2 * HEADER_BYTES;
+    match bytes <= max {
+        true => Ok(()),
+        false => Err(ConfigTooLargeError { bytes, max }),
+    }
+}
+
+impl MemberProtocol {
+    /// Creates a process that joins as soon as it has read the log to its end.
+    pub fn new(
+        identity: MemberIdentity,
+        config: ClusterConfig,
+        directory: u64,
+        replica: Replica,
+        now: LocalMicros,
+    ) -> Result<Self, ConfigTooLargeError> {
+        checked_config(&config)?;
+        let machine = replica.machine();
+        Ok(Self {
+            last_mark: (machine.position(), machine.now()),
+            log_end: machine.position(),
+            identity,
+            config,
+            directory,
+            replica,
+            phase: MemberPhase::Out { join_at: now, was_ended: true },
+            attempts: 0,
+            sender: BatchSender::default(),
+            requests: LocalRequests::default(),
+            opinions: BTreeMap::new(),
+            leaving: false,
+            confirmed_at: now,
+            alive_at: now,
+            applied_at: now,
+            tick_at: now,
+            asked_peers_at: None,
+            damaged: None,
+            replay_until: LogPosition(0),
+            mark_is_sent: false,
+            outputs: VecDeque::new(),
+            effects: ClusterEffects::default(),
+        })
+    }
+
+    /// Collects the events that pools apply too, for their journals; see
+    /// [`take_pool_events`](Self::take_pool_events).
+    #[must_use]
+    pub fn with_pool_events(self) -> Self {
+        Self { effects: ClusterEffects::with_pool_events(), ..self }
+    }
+
+    /// Takes the events that pools have applied since the last call, in order.
+    pub fn take_pool_events(&mut self) -> Vec<crate::decision::AppliedPoolEvent> {
+        std::mem::take(&mut self.effects.pool_events)
+    }
+
+    /// Returns the member's replica, for reading only.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    #[cfg(test)]
+    pub(crate) fn replica_mut(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+
+    /// Makes records small, so that several are on their way at once.
+    #[cfg(test)]
+    pub(crate) fn set_lines_max(&mut self, lines_max: usize) {
+        self.sender.set_lines_max(lines_max);
+    }
+
+    #[cfg(test)]
+    fn is_mutated(&self, mutation: crate::tests::simulation::Mutation) -> bool {
+        self.replica.machine().mutation == Some(mutation)
+    }
+
+    /// Returns true if the process has no requests, and no end of one to say.
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Returns the member's number and epoch; `None` while it is not in the cluster.
+    pub fn epoch(&self) -> Option<(MemberNumber, MemberEpoch)> {
+        match self.phase {
+            MemberPhase::In { number, epoch } => Some((number, epoch)),
+            _ => None,
+        }
+    }
+
+    /// Returns what must be done next; `None` if there is nothing.
+    pub fn poll_output(&mut self) -> Option<MemberOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Says a line in the log, such as a worker's change or a limit. If the member's epoch ends before the line counts,
+    /// the line is lost, so say such things again after [`MemberOutput::Joined`].
+    pub fn publish(&mut self, line: &LogLine) -> Result<(), LineTooLongError> {
+        let mut text = String::new();
+        line.write(&mut text);
+        if text.len() > RECORD_BYTES_MAX - HEADER_BYTES {
+            return Err(LineTooLongError { bytes: text.len() });
+        }
+        if self.epoch().is_some() {
+            self.sender.push(text, None);
+        }
+        Ok(())
+    }
+
+    /// States an opinion on a worker, which each epoch of this process states again.
+    pub fn set_opinion(
+        &mut self,
+        pool: &Arc<str>,
+        worker: &Arc<str>,
+        up: bool,
+        wait: ClusterMicros,
+    ) {
+        let before = self.opinions.insert((pool.clone(), worker.clone()), (up, wait));
+        if before != Some((up, wait)) && self.epoch().is_some() {
+            self.say(ClusterLine::Opinion { pool: pool.clone(), worker: worker.clone(), up, wait });
+        }
+    }
+
+    /// Notes the version of the directory that the process has read.
+    pub fn set_directory(&mut self, version: u64) {
+        self.directory = version;
+        if self.epoch().is_some() && version > self.replica.machine().directory() {
+            self.say(ClusterLine::Directory { version });
+        }
+    }
+
+    /// Takes over another file of this process, which then holds for the cluster.
+    pub fn reload(&mut self, config: ClusterConfig) -> Result<(), ConfigTooLargeError> {
+        checked_config(&config)?;
+        if self.epoch().is_some() {
+            self.say(ClusterLine::Reload { config: Box::new(config.clone()) });
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    /// Serves what waits and what is in flight, takes nothing new, and then leaves the cluster.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// States in the log that a snapshot is stored.
+    pub fn snapshot_stored(&mut self, position: LogPosition, hash: crate::units::ShortHash) {
+        if self.epoch().is_some() {
+            self.say(ClusterLine::SnapshotStored { position, hash });
+        }
+    }
+
+    /// Says a line that is not about one request.
+    fn say(&mut self, line: ClusterLine) {
+        self.say_of(&LogLine::Cluster(line), None);
+    }
+
+    fn say_of(&mut self, line: &LogLine, key: Option<RequestKey>) {
+        let mut text = String::new();
+        line.write(&mut text);
+        self.sender.push(text, key);
+    }
+
+    /// Returns the bytes with which the next generation begins, if this member's state is chosen.
+    pub fn base_for(&self, generation: u64) -> Vec<u8> {
+        let mut machine = self.replica.machine().clone();
+        machine.begin_generation(generation);
+        machine.snapshot()
+    }
+
+    /// Begins the next generation on an empty log, from the chosen member's state. The member joins it and says again
+    /// what it holds and what waits.
+    pub fn begin_generation(
+        &mut self,
+        base: Vec<u8>,
+        now: LocalMicros,
+    ) -> Result<(), SnapshotError> {
+        self.restart(base)?;
+        self.replay_until = LogPosition(0);
+        self.sender.clear();
+        self.requests.forget_epoch();
+        self.log_end = self.replica.machine().position();
+        self.damaged = None;
+        if self.phase != MemberPhase::Gone {
+            let was_ended = matches!(self.phase, MemberPhase::Out { was_ended: true, .. });
+            self.phase = MemberPhase::Out { join_at: now, was_ended };
+        }
+        Ok(())
+    }
+
+    /// Begins again from a snapshot of the same generation, because a record is damaged, or was pruned before it was
+    /// read. The member goes on in its epoch, unless the snapshot is ahead of it: then it has missed decisions about its
+    /// requests, so it joins again and says all that it has.
+    pub fn restart(&mut self, snapshot: Vec<u8>) -> Result<(), SnapshotError> {
+        let (knows, before) = (self.replica.machine().knows, self.replica.machine().position());
+        self.replica = Replica::restore_knowing(snapshot, knows)?;
+        let machine = self.replica.machine();
+        let position = machine.position();
+        self.last_mark = (position, machine.now());
+        self.mark_is_sent = false;
+        self.damaged = self.damaged.map(|(position, _)| (position, true));
+        self.replay_until = self.replay_until.max(before);
+        if position > before && self.epoch().is_some() {
+            self.sender.clear();
+            self.requests.forget_epoch();
+            self.phase = MemberPhase::Out { join_at: LocalMicros(0), was_ended: false };
+        }
+        Ok(())
+    }
+}

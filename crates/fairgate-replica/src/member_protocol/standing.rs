@@ -1,0 +1,98 @@
+//! The standing of a member as far as it knows it, and what it does when it hears nothing of itself.
+//!
+//! Spans are for a lease of 5 s and orphans of 30 s, and scale with them:
+//!
+//! ```text
+//!  0 s   an `alive` is written that counts
+//!  3 s   no later one has come by: grants are not used until one does      (3/5 of the lease)
+//!  5 s   the cluster ends the epoch, if it moves on
+//! 25 s   the other members are asked for their time                         (5/7 of lease + orphans)
+//! 35 s   the cluster frees its slots
+//! ```
+//!
+//! Slots are freed in cluster time. So the process cuts what runs as soon as anybody's cluster time, its own replica's or
+//! that of a member that answers, is 25 s past the last `alive` that its replica has applied. If the log stands still,
+//! it does so for all, time does not move, nothing is freed anywhere, and everything goes on. If nobody answers, the
+//! process is alone behind a fault, and cuts.
+
+use super::{LocalMicros, MemberOutput, MemberProtocol};
+use crate::units::ClusterMicros;
+
+/// Time between two questions to the other members.
+const ASK_AGAIN_AFTER: LocalMicros = LocalMicros(1_000_000);
+
+impl MemberProtocol {
+    /// Returns true if the cluster cannot have ended this process's epoch yet without this process knowing it.
+    pub(super) fn is_sure(&self, now: LocalMicros) -> bool {
+        let lease = self.replica.machine().config().timing.lease.0;
+        #[cfg(test)]
+        if self.is_mutated(crate::tests::simulation::Mutation::GrantsAreAlwaysUsed) {
+            return true;
+        }
+        self.epoch().is_some() && now.since(self.confirmed_at).0 <= lease / 5 * 3
+    }
+
+    /// Returns for how long nothing of this process was seen in the log. A shell that has had this for the patience of
+    /// its configuration refuses new requests.
+    pub fn silent_for(&self, now: LocalMicros) -> LocalMicros {
+        now.since(self.confirmed_at)
+    }
+
+    /// Returns 5/7 of the time after which the slots of a silent member are freed.
+    fn patience(&self) -> ClusterMicros {
+        let timing = self.replica.machine().config().timing;
+        ClusterMicros(timing.lease.after(timing.orphans).0 / 7 * 5)
+    }
+
+    /// Returns the time of this process's clock at which the other members should be asked.
+    fn ask_at(&self) -> LocalMicros {
+        self.confirmed_at.after(LocalMicros(self.patience().0))
+    }
+
+    /// Returns true if a machine that has this cluster time may soon free the slots of this process.
+    fn may_free_soon(&self, time: ClusterMicros) -> bool {
+        let (name, process) = (&self.identity.name, &self.identity.process);
+        let mut members = self.replica.machine().members();
+        match members.find(|it| it.name == *name && it.process == *process) {
+            Some(member) => time.since(member.last_alive) >= self.patience(),
+            // The cluster has forgotten the process.
+            None => true,
+        }
+    }
+
+    /// Cuts what runs, or asks the other members, if nothing of this process was seen in the log for long.
+    pub(super) fn look_at_standing(&mut self, now: LocalMicros) {
+        #[cfg(test)]
+        if self.is_mutated(crate::tests::simulation::Mutation::NothingIsCut) {
+            return;
+        }
+        if !self.requests.has_running() {
+            return;
+        }
+        if self.may_free_soon(self.replica.machine().now()) {
+            self.cut_all();
+        } else if now >= self.next_question() {
+            self.asked_peers_at = Some(now);
+            self.outputs.push_back(MemberOutput::AskPeers);
+        }
+    }
+
+    /// Decides what becomes of what runs, by the cluster time of those members that have answered. `asked` is the number
+    /// of members that were asked; a process that is the only member has nobody to ask and goes on.
+    pub fn peers_answered(&mut self, answers: &[ClusterMicros], asked: usize) {
+        let is_isolated = asked > 0 && answers.is_empty();
+        if is_isolated || answers.iter().any(|time| self.may_free_soon(*time)) {
+            self.cut_all();
+        }
+    }
+
+    fn next_question(&self) -> LocalMicros {
+        let again = self.asked_peers_at.map(|at| at.after(ASK_AGAIN_AFTER));
+        self.ask_at().max(again.unwrap_or_default())
+    }
+
+    /// Returns the time of the next look; `None` if nothing runs.
+    pub(super) fn next_look_at_standing(&self) -> Option<LocalMicros> {
+        self.requests.has_running().then(|| self.next_question())
+    }
+}

@@ -1,0 +1,140 @@
+//! One member's copy of the machine, which survives a line that stops it.
+//!
+//! The core stops on overflow by design, and a fault in the rules would stop every member at the same line, and again
+//! after each restart. So each replica keeps its last snapshot and the records since. If a line stops the machine, the
+//! replica restores the snapshot, applies the records again, and leaves that line out. Every member does so at the same
+//! place, because it stops every member there; if it stopped one alone, the running hashes would differ, and that is
+//! found as a fork.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::decision::ClusterEffects;
+use crate::machine::{ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, RecordReceipt};
+use crate::snapshot::SnapshotError;
+use crate::units::{EngineStamp, LogPosition};
+
+/// Number of records after which a replica copies its machine, to have fewer to apply again. It bounds the memory that
+/// the copy and the records take.
+const CHECKPOINT_RECORDS: usize = 20_000;
+
+/// The machine of one member, with the means to leave out a line that stops it.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    machine: ClusterMachine,
+    checkpoint: Vec<u8>,
+    /// The records since the checkpoint.
+    since: VecDeque<KeptRecord>,
+    /// The lines that were left out, by the place of their record.
+    stoppers: BTreeMap<LogPosition, BTreeSet<u32>>,
+}
+
+#[derive(Clone, Debug)]
+struct KeptRecord {
+    position: LogPosition,
+    stamp: EngineStamp,
+    record: Vec<u8>,
+}
+
+impl Replica {
+    /// Begins with a machine.
+    pub fn new(machine: ClusterMachine) -> Self {
+        let checkpoint = machine.snapshot();
+        Self { machine, checkpoint, since: VecDeque::new(), stoppers: BTreeMap::new() }
+    }
+
+    /// Begins with a snapshot.
+    pub fn restore(snapshot: Vec<u8>) -> Result<Self, SnapshotError> {
+        Self::restore_knowing(snapshot, MACHINE_VERSIONS)
+    }
+
+    pub(crate) fn restore_knowing(
+        snapshot: Vec<u8>,
+        knows: (u32, u32),
+    ) -> Result<Self, SnapshotError> {
+        let machine = ClusterMachine::restore_knowing(&snapshot, knows)?;
+        let (since, stoppers) = (VecDeque::new(), BTreeMap::new());
+        Ok(Self { machine, checkpoint: snapshot, since, stoppers })
+    }
+
+    /// Returns the machine, for reading only.
+    pub fn machine(&self) -> &ClusterMachine {
+        &self.machine
+    }
+
+    #[cfg(test)]
+    pub(crate) fn machine_mut(&mut self) -> &mut ClusterMachine {
+        &mut self.machine
+    }
+
+    /// Returns the lines that were left out since the last checkpoint, by the place of their record.
+    pub fn lines_left_out(&self) -> impl Iterator<Item = (LogPosition, u32)> + '_ {
+        let lines = self.stoppers.iter();
+        lines.flat_map(|(position, lines)| lines.iter().map(|line| (*position, *line)))
+    }
+
+    /// Applies the next record. A line that stops the machine is left out; see the module.
+    pub fn apply(
+        &mut self,
+        entry: &LogEntry<'_>,
+        effects: &mut ClusterEffects,
+    ) -> Result<RecordReceipt, ApplyError> {
+        loop {
+            let without = self.stoppers.get(&entry.position).cloned().unwrap_or_default();
+            match self.machine.apply_without(entry, &without, effects) {
+                Ok(receipt) => {
+                    self.keep(entry);
+                    return Ok(receipt);
+                }
+                Err(ApplyError::Stopped { position, line: Some(line) }) => {
+                    self.stoppers.entry(position).or_default().insert(line);
+                    self.replay()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Applies the records since the checkpoint again, without the lines that stop the machine.
+    fn replay(&mut self) -> Result<(), ApplyError> {
+        let knows = self.machine.knows;
+        let position = self.machine.position();
+        let stopped = ApplyError::Stopped { position, line: None };
+        let mut machine =
+            ClusterMachine::restore_knowing(&self.checkpoint, knows).map_err(|_| stopped)?;
+        #[cfg(test)]
+        machine.mutation.clone_from(&self.machine.mutation);
+        let mut repeated = ClusterEffects::default();
+        for kept in &self.since {
+            let KeptRecord { position, stamp, record } = kept;
+            let (position, stamp) = (*position, *stamp);
+            let without = self.stoppers.get(&position).cloned().unwrap_or_default();
+            let entry = LogEntry { position, stamp, record };
+            machine.apply_without(&entry, &without, &mut repeated)?;
+            repeated.truncate((0, 0));
+        }
+        self.machine = machine;
+        Ok(())
+    }
+
+    fn keep(&mut self, entry: &LogEntry<'_>) {
+        let (position, stamp) = (entry.position, entry.stamp);
+        self.since.push_back(KeptRecord { position, stamp, record: entry.record.to_vec() });
+        if self.since.len() >= CHECKPOINT_RECORDS {
+            self.take_checkpoint();
+        }
+    }
+
+    /// Takes a snapshot, from which the replica would begin again. Members take turns at storing theirs.
+    pub fn take_checkpoint(&mut self) -> &[u8] {
+        self.checkpoint = self.machine.snapshot();
+        self.since.clear();
+        self.stoppers.clear();
+        &self.checkpoint
+    }
+
+    /// Begins another generation with this replica's state.
+    pub fn begin_generation(&mut self, generation: u64) {
+        self.machine.begin_generation(generation);
+        self.take_checkpoint();
+    }
+}

@@ -1,0 +1,131 @@
+//! Each check can fail: faults of the program, put in on purpose, are found within a few seeds.
+
+use super::world::SimulatedCluster;
+
+/// A fault of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutation {
+    /// Time follows every jump of the engine's clock.
+    TimeJumps,
+    /// What an old version of the directory says counts.
+    OldDirectoryCounts,
+    /// The slots of a member that was ended are free at once.
+    OrphansAreFreedAtOnce,
+    /// The slots of a member that was ended are never free.
+    OrphansAreKept,
+    /// A member that was cut off lets everything run.
+    NothingIsCut,
+    /// A grant is used even if the member does not know if it is still one.
+    GrantsAreAlwaysUsed,
+    /// A record counts although one before it is missing.
+    GapsAreIgnored,
+    /// Requests per minute are not counted.
+    LimitsAreNotCounted,
+    /// A snapshot lacks something.
+    SnapshotsForget,
+    /// The member of one node decides otherwise.
+    OneMemberDiffers,
+    /// A member that comes back submits what runs as if it waited.
+    WhatRunsIsSaidToWait,
+}
+
+/// Runs seeds until one fails, and returns the message of the check. `None` if none of them fails.
+fn first_failure(mutation: Mutation, seeds: u64) -> Option<String> {
+    (1..=seeds).find_map(|seed| {
+        let run = || {
+            let mut cluster = SimulatedCluster::new(seed, Some(mutation));
+            if mutation == Mutation::NothingIsCut {
+                // Few answers of other runs are so long that a cut outlasts them.
+                cluster.long_answers = 10;
+                let cut = super::world::WorldEvent::Fault(super::FaultKind::CutFromLog);
+                (1..=4).for_each(|i| cluster.schedule(i * 6_000_000, cut.clone()));
+            }
+            cluster.run()
+        };
+        let failure = std::panic::catch_unwind(run).err()?;
+        let text = failure.downcast_ref::<String>().cloned();
+        Some(
+            text.unwrap_or_else(|| {
+                failure.downcast_ref::<&str>().map_or("?", |text| text).to_owned()
+            }),
+        )
+    })
+}
+
+fn is_found(mutation: Mutation, messages: &[&str]) {
+    let failure = first_failure(mutation, 100);
+    let failure = failure.unwrap_or_else(|| panic!("{mutation:?} is not found"));
+    let is_meant = messages.iter().any(|message| failure.contains(message));
+    assert!(is_meant, "{mutation:?} is found as: {failure}");
+}
+
+#[test]
+fn slots_that_are_freed_too_early_are_found() {
+    is_found(Mutation::OrphansAreFreedAtOnce, &["was freed while it runs"]);
+}
+
+#[test]
+fn a_member_that_cuts_nothing_is_found() {
+    is_found(Mutation::NothingIsCut, &["was freed while it runs"]);
+}
+
+#[test]
+fn slots_that_leak_are_found() {
+    is_found(Mutation::OrphansAreKept, &["in flight"]);
+}
+
+#[test]
+fn a_clock_that_jumps_is_found() {
+    is_found(Mutation::TimeJumps, &["was freed while it runs"]);
+}
+
+#[test]
+fn an_old_directory_is_found() {
+    is_found(Mutation::OldDirectoryCounts, &["an old directory counts"]);
+}
+
+#[test]
+fn limits_that_are_not_counted_are_found() {
+    is_found(Mutation::LimitsAreNotCounted, &["requests of the limited tenant"]);
+}
+
+#[test]
+fn a_gap_that_is_ignored_is_found() {
+    is_found(Mutation::GapsAreIgnored, &["never quiet", "waiting, in flight", "has requests"]);
+}
+
+#[test]
+fn a_request_that_is_granted_twice_is_found() {
+    is_found(Mutation::WhatRunsIsSaidToWait, &["is granted twice"]);
+}
+
+#[test]
+fn a_grant_that_is_used_too_late_is_found() {
+    is_found(Mutation::GrantsAreAlwaysUsed, &["runs without a slot"]);
+}
+
+#[test]
+fn a_snapshot_that_lacks_something_is_found() {
+    is_found(Mutation::SnapshotsForget, &["another state", "decides otherwise"]);
+}
+
+#[test]
+fn a_member_that_decides_otherwise_is_found() {
+    is_found(Mutation::OneMemberDiffers, &["decides otherwise"]);
+}
+
+/// Doctored, because the core keeps its bound by itself.
+#[test]
+#[should_panic(expected = "leaves its bound")]
+fn a_flow_outside_of_its_bound_is_found() {
+    use fairgate_core::event::{Event, PoolConfig, Submit};
+    use fairgate_core::units::Micros;
+    let policy = fairgate_journal::parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap();
+    let mut pool = fairgate_core::Pool::new(PoolConfig::new(1, policy));
+    let submit = Event::Submit(Box::new(Submit::new("r")));
+    pool.apply(Micros(0), submit, &mut Vec::new()).unwrap();
+    let mut fairness = pool.fairness();
+    super::checks::check_fairness("p", &fairness);
+    fairness[0].flows[0].got += 1_000_000;
+    super::checks::check_fairness("p", &fairness);
+}
