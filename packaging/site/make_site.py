@@ -19,6 +19,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from config_schema import schema
+
 ROOT = Path(__file__).parents[2]
 SURFACE = ROOT / "crates/fairgate/tests/cli/surface"
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
@@ -43,7 +45,7 @@ def main():
     subprocess.run([asked.fairgate, "manual", "--format", "markdown", source], check=True, env=bare_environment())
     options = (SURFACE / "configuration.txt").read_text().splitlines()
     write(source / "options.md", options_page(options))
-    write(source / SCHEMA, json.dumps(schema(options), indent=1) + "\n")
+    write(source / SCHEMA, json.dumps(schema(options, (ROOT / "docs/configuration.md").read_text()), indent=1) + "\n")
     write(source / "codes.md", codes_page((SURFACE / "codes.txt").read_text().splitlines()))
     document = openapi(asked.fairgate)
     write(source / "openapi.json", json.dumps(document, indent=1) + "\n")
@@ -127,49 +129,10 @@ def options_page(options):
     return (
         "# Options of the configuration\n\nAll options with their defaults. *live* means that a reload applies a change, "
         "*restart* that it refuses it. [Configuration](configuration.md) explains each one.\n\n"
-        f"[{SCHEMA}]({SCHEMA}) is a JSON Schema of their names. An editor with a YAML language server completes and checks "
+        f"[{SCHEMA}]({SCHEMA}) is a JSON Schema of their names and values. An editor with a YAML language server completes and checks "
         f"them with this line at the top of the file:\n\n```text\n# yaml-language-server: $schema={SCHEMA}\n```\n\n"
-        "`fairgate check FILE` checks values, too.\n\n" + table + "\n"
+        "`fairgate check FILE` also checks what belongs together.\n\n" + table + "\n"
     )
-
-
-def schema(options):
-    """A JSON Schema of the names: an unknown one is an error. Values, and what is required when, are left to `fairgate check`."""
-    root = {"type": "object", "properties": {}, "additionalProperties": False}
-    for line in options:
-        node, parts = root, line.partition(" = ")[0].split(".")
-        for place, part in enumerate(parts):
-            is_list = part.endswith("[]")
-            fields = node.setdefault("properties", {})
-            child = fields.setdefault(part.removesuffix("[]"), {})
-            if place < len(parts) - 1:
-                if is_list:
-                    child = child.setdefault("items", {})
-                child.setdefault("properties", {})
-                child["additionalProperties"] = False
-            node = child
-    root["$schema"] = "http://json-schema.org/draft-07/schema#"
-    root["title"] = "Configuration of Fairgate"
-    return loosened(root)
-
-
-# Sections whose fields are names that the operator chooses, or that belong to another format.
-OPEN = {"policy", "aliases", "headers", "fields", "classes"}
-
-
-def loosened(node, name=""):
-    if name in OPEN:
-        return {}
-    if "properties" in node:
-        names = {"env", "file"}
-        if set(node["properties"]) <= names:
-            return {}
-        # A section may also be a word, such as `auto`, or be left empty.
-        node["type"] = ["object", "string", "number", "boolean", "array", "null"] if name else "object"
-        node["properties"] = {field: loosened(child, field) for field, child in node["properties"].items()}
-    if "items" in node:
-        node["items"] = loosened(node["items"], "items")
-    return node
 
 
 def codes_page(lines):

@@ -152,6 +152,13 @@ async def work(fleet, client):
     assert tried["dry_run"] and len(tried["added"]) == 2
     _, added = await call(client, "add_tasks", tasks=more)
     assert [task["state"] for task in added["added"]] == ["DEFINED", "READY"]
+    # The tenants share all names that have no project in them, so an agent's have one.
+    assert [task["id"] for task in added["added"]] == ["poems:second", "poems-2"]
+    later = [{"id": "later", "prompt": "with {{results.second}}", "needs": ["second", "first"]}]
+    _, last = await call(client, "add_tasks", tasks=later)
+    assert [task["id"] for task in last["added"]] == ["poems:later"]
+    assert fleet.task("poems:later")["prompt"] == "with {{results.poems:second}}"
+    assert (await call(client, "why", task="second"))[1]["state"] == "DEFINED"
     wrong = await refused(client, "add_tasks", tasks=[{"prompt": "x", "needs": ["no-such"]}])
     assert "no-such" in wrong
     assert "tasks[0]" in await refused(client, "add_tasks", tasks=[{"title": "no prompt"}])
@@ -163,7 +170,7 @@ async def work(fleet, client):
     assert (await call(client, "complete", result="again"))[1] == done
     assert fleet.task("first")["result"] == "a poem about tides"
     assert not os.path.exists(claim["key_file"])
-    assert fleet.task("second")["state"] == "READY"
+    assert fleet.task("poems:second")["state"] == "READY"
     assert "call claim first" in await refused(client, "progress", text="still at it")
 
 

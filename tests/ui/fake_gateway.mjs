@@ -1,9 +1,9 @@
 // A fake gateway for what a real one would take long to show: hostile names everywhere, 100 000 ended requests, a lost
 // connection. It serves the pages from the working tree with the headers of the real one.
 import { createServer } from 'node:http';
-import { readFile } from 'node:fs/promises';
+import { readFile, readdir } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
-import { attempt, budgets, directory, history, pools, tasks, usage } from './fake_data.mjs';
+import { attempt, budgets, directory, history, pools, spentBudgets, tasks, usage, withTokenNames } from './fake_data.mjs';
 
 const UI = fileURLToPath(new URL('../../crates/fairgate-dashboard/ui/', import.meta.url));
 const HEADERS = fileURLToPath(new URL('../../crates/fairgate-dashboard/src/headers.rs', import.meta.url));
@@ -18,19 +18,22 @@ async function contentSecurityPolicy() {
 
 /**
  * Starts a fake gateway on a free port.
- * @param {{ rows?: number, port?: number }} [options] number of ended requests
+ * @param {{ rows?: number, port?: number, isFrozen?: boolean, names?: Map<string, string>, isStill?: boolean }} [options]
+ *   number of ended requests; whether the files are read once and kept in memory, as the gateway does, or again for each
+ *   request; other names for some, and numbers that stand still, for pictures
  */
-export async function startFake({ rows = 100_000, port = 0 } = {}) {
-  const csp = await contentSecurityPolicy();
-  const state = { pools: pools(), directory: directory(), tasks: tasks(), audit: [], held: [], streams: new Set(), session: 1, calls: [], isDown: false, rows };
+export async function startFake({ rows = 100_000, port = 0, isFrozen = false, names = new Map(), isStill = false } = {}) {
+  const pages = { csp: await contentSecurityPolicy(), files: isFrozen ? await allFiles() : new Map() };
+  const state = { pools: pools(), directory: directory(), tasks: tasks(), audit: [], held: [], health: { ready: true, reasons: [], degraded: [], warnings: [] }, streams: new Set(), session: 1, calls: [], isDown: false, rows };
   const server = createServer((request, response) => {
     if (state.isDown) return request.socket.destroy();
-    void handle(state, csp, request, response).catch((error) => {
+    response.names = names;
+    void handle(state, pages, request, response).catch((error) => {
       response.writeHead(500).end(String(error.stack));
     });
   });
   await new Promise((done) => server.listen(port, '127.0.0.1', done));
-  const ticking = setInterval(() => state.streams.forEach((stream) => stream.tick()), 1000);
+  const ticking = setInterval(() => state.streams.forEach((stream) => isStill || stream.tick()), 1000);
   return {
     url: `http://127.0.0.1:${server.address().port}`,
     state,
@@ -47,12 +50,12 @@ export async function startFake({ rows = 100_000, port = 0 } = {}) {
   };
 }
 
-async function handle(state, csp, request, response) {
+async function handle(state, pages, request, response) {
   const url = new URL(request.url, 'http://gateway');
   const path = url.pathname;
   if (path === '/blank') return response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>blank</title><p>blank</p>');
-  if (path === '/readyz') return json(response, 200, { ready: true, reasons: [], degraded: [], warnings: [] });
-  if (!path.startsWith('/api/v1/')) return serveFile(csp, path, response);
+  if (path === '/readyz') return json(response, 200, state.health);
+  if (!path.startsWith('/api/v1/')) return serveFile(pages, path, response);
   let body = '';
   for await (const chunk of request) body += chunk;
   const call = { method: request.method, path: path.slice('/api/v1'.length), query: url.searchParams, body: body ? JSON.parse(body) : null, headers: request.headers };
@@ -68,10 +71,17 @@ async function handle(state, csp, request, response) {
   return json(response, 200, answer);
 }
 
-async function serveFile(csp, path, response) {
+/** Reads all files of the pages, by their paths. */
+async function allFiles() {
+  const entries = await readdir(UI, { recursive: true, withFileTypes: true });
+  const paths = entries.filter((entry) => entry.isFile()).map((entry) => `${entry.parentPath}/${entry.name}`.replaceAll('//', '/'));
+  return new Map(await Promise.all(paths.map(async (path) => [path.slice(UI.length), await readFile(path)])));
+}
+
+async function serveFile({ csp, files }, path, response) {
   const file = path === '/' ? 'index.html' : path === '/me' ? 'me.html' : path.replace(/^\/assets\//, '');
   try {
-    const bytes = await readFile(UI + file);
+    const bytes = files.get(file) ?? (await readFile(UI + file));
     const type = TYPES[file.split('.').pop()] ?? 'text/plain';
     response.writeHead(200, { 'content-type': `${type}; charset=utf-8`, 'content-security-policy': csp, 'x-content-type-options': 'nosniff', 'cache-control': 'no-cache' });
     response.end(bytes);
@@ -81,7 +91,13 @@ async function serveFile(csp, path, response) {
 }
 
 function json(response, status, body) {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+  response.writeHead(status, { 'content-type': 'application/json' }).end(textOf(response, body));
+}
+
+/** Returns JSON in which each name is the one that the pages shall show. */
+function textOf(response, body) {
+  const inText = (name) => JSON.stringify(name).slice(1, -1);
+  return [...response.names].reduce((text, [name, shown]) => text.replaceAll(inText(name), inText(shown)), JSON.stringify(body));
 }
 
 function failure(response, status, code, message, field) {
@@ -108,7 +124,7 @@ function isSignedIn(state, call, side) {
 
 function events(state, request, response) {
   response.writeHead(200, { 'content-type': 'text/event-stream' });
-  const send = (kind, data) => response.write(`event: ${kind}\ndata: ${JSON.stringify(data)}\n\n`);
+  const send = (kind, data) => response.write(`event: ${kind}\ndata: ${textOf(response, data)}\n\n`);
   send('live', { at: new Date().toISOString(), full: true, pools: state.pools });
   const stream = {
     send,
@@ -143,6 +159,7 @@ function get(state, { path, query }) {
     case 'tenants': return part[2] === 'budgets' ? { items: budgets(part[1]) } : part[1] ? dir.tenants.find((each) => each.name === part[1]) : { items: dir.tenants, next: null };
     case 'keys': return part[1] ? dir.keys.find((each) => each.id === part[1]) : { items: dir.keys.filter((each) => !query.get('tenant') || each.tenant === query.get('tenant')), next: null };
     case 'hosted': return { limits: {}, budgets: [{ ...budgets('*', 'hosted')[1], tier: 'hosted', used_money: '1990' }] };
+    case 'budgets': return { items: spentBudgets(Number(query.get('used_percent') ?? 90)) };
     case 'usage': return usage(query.get('by') ?? 'day', query.get('split'));
     case 'audit': return { items: state.audit.filter((each) => ['subject', 'action'].every((field) => !query.get(field) || each[field] === query.get(field))).slice(0, Number(query.get('limit') ?? 100)), next: null };
     case 'config': return { settings: [{ path: 'listen', value: '127.0.0.1:8080', secret: null, needs_restart: true }, { path: 'admin.token', value: null, secret: 'environment variable FAIRGATE_ADMIN_TOKEN', needs_restart: false }, { path: 'pools.llama.queue_timeout', value: '60s', secret: null, needs_restart: false }] };
@@ -152,7 +169,7 @@ function get(state, { path, query }) {
 }
 
 function poolAnswer(state, pool, part, query) {
-  const setting = (each) => ({ name: each.pool, algorithm: each.algorithm, capacity: each.slots, in_flight: each.in_flight, queued: each.waiting, queued_max: 230, held: state.held, journal: { status: 'on', error: null }, workers: each.workers });
+  const setting = (each) => ({ name: each.pool, algorithm: each.algorithm, capacity: each.slots, in_flight: each.in_flight, queued: each.waiting, queued_max: 230, held: state.held, unit: each.unit, journal: { status: 'writing', error: null, events_lost: 0, gaps: 0 }, workers: each.workers });
   if (!part[1]) return { items: state.pools.map(setting) };
   if (!pool) return undefined;
   if (part[2] === 'workers') return { items: pool.workers };
@@ -167,16 +184,25 @@ function poolAnswer(state, pool, part, query) {
 }
 
 function liveRequests(query) {
-  return Array.from({ length: 240 }, (_, i) => ({ id: `req-live-${i}`, pool: 'llama', tenant: i % 5 ? 'api-batch' : 'chat', group: 'batch', state: i < 32 ? 'in_flight' : 'waiting', submitted_at: new Date(Date.now() - i * 300).toISOString(), waited_us: i * 300_000, in_flight_us: i < 32 ? 1_000_000 : null, cost_tokens: 1300, priority: 0, requires: [], class: null, worker: i < 32 ? 'vllm-a' : null, expected_wait_ms: 4000 })).filter((each) => !query.get('tenant') || each.tenant === query.get('tenant'));
+  return Array.from({ length: 240 }, (_, i) => ({ id: `req-live-${i}`, pool: 'llama', tenant: i % 5 ? 'api-batch' : 'chat', group: 'batch', state: i < 32 ? 'in_flight' : 'waiting', submitted_at: new Date(Date.now() - i * 300).toISOString(), waited_us: i * 300_000, in_flight_us: i < 32 ? 1_000_000 : null, unit: 'tokens', cost: 1300, cost_uncached: 1300, cost_tokens: 1300, cost_uncached_tokens: 1300, priority: 0, requires: [], class: null, worker: i < 32 ? 'vllm-a' : null, expected_wait_ms: 4000 })).filter((each) => !query.get('tenant') || each.tenant === query.get('tenant'));
 }
 
 function oneRequest(id) {
+  if (id === 'req-timed') return timedRequest(id);
   if (id.startsWith('req-live')) {
-    return { id, state: 'waiting', summary: 'The pool is full; 9 go before you; about 4 s; others have had less for their weight.', expected_wait_ms: 4000, story: ['The pool is full.', 'tenant api-batch has had more for its weight than chat.'], request: liveRequests(new URLSearchParams())[40], attempts: [], waiting: { ahead: [], ahead_in_queue: 3, grants_ahead: 9, expected_wait_ms: 4000, levels: [{ by: 'tenant', flow: 'api-batch', readiness: 'waits for a slot', waiting: 180, in_flight: 12, got_tokens: 9000, due_tokens: 8800, difference_tokens: 200, bound_tokens: 24_000 }] } };
+    return { id, state: 'waiting', summary: 'The pool is full; 9 go before you; about 4 s; others have had less for their weight.', expected_wait_ms: 4000, story: ['The pool is full.', 'tenant api-batch has had more for its weight than chat.'], request: liveRequests(new URLSearchParams())[40], attempts: [], waiting: { ahead: [], ahead_in_queue: 3, grants_ahead: 9, expected_wait_ms: 4000, levels: [{ by: 'tenant', flow: 'api-batch', readiness: 'ready', waiting: 180, in_flight: 12, ...withTokenNames({ got: 9000, due: 8800, difference: 200, bound: 24_000 }, 'tokens') }] } };
   }
   const index = Number(id.slice(4));
   if (!id.startsWith('req-') || Number.isNaN(index)) return undefined;
   return { id, state: 'ended', summary: 'It has ended: 200 after 2.1 s.', story: ['It has ended; its rows in the ledger tell how.'], request: null, waiting: null, attempts: [attempt(index)] };
+}
+
+/** A request of the pool that counts worker time. */
+function timedRequest(id) {
+  const request = { ...liveRequests(new URLSearchParams())[40], id, pool: 'timed', unit: 'worker_time', cost: 2_100_000, cost_uncached: 2_100_000, cost_tokens: null, cost_uncached_tokens: null };
+  const amounts = withTokenNames({ got: 312_000_000, due: 310_800_000, difference: 1_200_000, bound: 4_000_000 }, 'worker_time');
+  const levels = [{ by: 'tenant', flow: 'chat', readiness: 'ready', waiting: 9, in_flight: 4, ...amounts }];
+  return { id, state: 'waiting', summary: 'The pool is full; 2 go before you.', expected_wait_ms: 900, story: ['The pool is full.'], request, attempts: [], waiting: { ahead: [], ahead_in_queue: 2, grants_ahead: 2, expected_wait_ms: 900, levels } };
 }
 
 function attempts(state, query) {
@@ -219,7 +245,7 @@ function me(state, what, query) {
   return {
     tenant: 'search', group: 'prod', key: 'k-9', models: ['llama-3.1-8b'], classes: ['interactive'], key_limits: { limits: {} }, tenant_limits: { limits: {}, requests_left: 41, tokens_left: 9000 },
     budgets: [...budgets('search'), ...budgets('prod', 'group')],
-    pools: [{ pool: 'llama', summary: '12 of your requests wait, the next about 2 s: you have 4 in flight, as many as your cap allows.', why: 'Your weight is 100 of 400 in prod; 4 tenants want something now.', slots: 32, state: mine.state, due_share: mine.due_share, got_share: mine.got_share, asked_tokens: 96_000, window_s: 60, waiting: mine.waiting, in_flight: mine.in_flight, cap: 4, expected_wait_ms: 2000, wait_p50_ms: 900, wait_p95_ms: 2100, classes: [] }],
+    pools: [{ ...mine, pool: 'llama', summary: '12 of your requests wait, the next about 2 s: you have 4 in flight, as many as your cap allows.', why: 'Your weight is 100 of 400 in prod; 4 tenants want something now.', slots: 32, state: mine.state, unit: 'tokens', window_s: 60, waiting: mine.waiting, in_flight: mine.in_flight, cap: 4, expected_wait_ms: 2000, wait_p50_ms: 900, wait_p95_ms: 2100, classes: [] }],
   };
 }
 
@@ -293,8 +319,8 @@ function change(state, { method, path, body }) {
   if (part[0] === 'config') return { changes: [] };
   if (part[0] === 'what-if') {
     if (body.policy_file !== undefined) return { status: 422, code: 'invalid_policy', message: 'line 1: expected a policy', field: 'policy_file' };
-    const side = (p95) => ({ granted: 4120, tokens: 5_000_000, refused: 0, wait_p50_us: p95 / 2, wait_p95_us: p95, wait_max_us: p95 * 1.4 });
-    return { by: 'tenant', flows: [{ flow: 'api-batch', requests: 4120, recorded: side(41_000_000), what_if: side(83_000_000) }, { flow: 'chat', requests: 900, recorded: side(600_000), what_if: side(500_000) }], all: {} };
+    const side = (requests, p95) => ({ granted: requests, tokens: requests * 1210, refused: 0, wait_p50_us: p95 / 2, wait_p95_us: p95, wait_max_us: p95 * 1.4 });
+    return { by: 'tenant', flows: [{ flow: 'api-batch', requests: 4120, recorded: side(4120, 41_000_000), what_if: side(4120, 83_000_000) }, { flow: 'chat', requests: 900, recorded: side(900, 600_000), what_if: side(900, 500_000) }], all: {} };
   }
   return undefined;
 }

@@ -15,7 +15,7 @@ test('whole numbers are grouped, and short from a million on', () => {
 });
 
 test('what is unknown is a dash, and zero is zero', () => {
-  for (const each of [format.count, format.exact, format.percent, format.duration, format.signed, format.bytes, format.durationOfMs, format.percentOfPpm]) {
+  for (const each of [format.count, format.exact, format.percent, format.duration, format.signed, format.signedDuration, format.bytes, format.durationOfMs, format.percentOfPpm]) {
     for (const unknown of [null, undefined, NaN]) assert.equal(each(unknown), '–', each.name);
     assert.match(plain(each(0)), /^0( |$)/, each.name);
   }
@@ -32,6 +32,11 @@ test('a part that is not nothing is never drawn as nothing, and one that is not 
 test('lengths of time have two digits that count', () => {
   const cases = [[400, '0.4 ms'], [41_000, '41 ms'], [410_000, '0.41 s'], [2_100_000, '2.1 s'], [41_000_000, '41 s'], [119_000_000, '119 s'], [720_000_000, '12 min'], [18_000_000_000, '5 h'], [259_200_000_000, '3 d']];
   for (const [us, text] of cases) assert.equal(plain(format.duration(us)), text);
+});
+
+test('a difference of times has its sign', () => {
+  const cases = [[1_200_000, '+1.2 s'], [-41_000, '−41 ms'], [0, '0 s']];
+  for (const [us, text] of cases) assert.equal(plain(format.signedDuration(us)), text);
 });
 
 test('money keeps every digit that is not a zero at its end', () => {

@@ -8,7 +8,7 @@ import { PAGES, expectAccessible, expectNoFaults, launch, numbersOf, open, pictu
 let browser, fake;
 
 before(async () => {
-  [browser, fake] = await Promise.all([launch(), startFake()]);
+  [browser, fake] = await Promise.all([launch(), startFake({ isFrozen: true })]);
 });
 
 after(async () => {
@@ -90,13 +90,123 @@ test('numbers of the pool are those of the API, and a drift without a promise is
 
 test('a flow outside a promised bound stands in red, with a word and on the overview', async (t) => {
   const row = fake.state.pools[0].tenants[1];
-  Object.assign(row, { within_bound: false, difference_tokens: -30_000 });
-  t.after(() => Object.assign(row, { within_bound: true, difference_tokens: -4000 }));
+  Object.assign(row, { within_bound: false, difference: -30_000 });
+  t.after(() => Object.assign(row, { within_bound: true, difference: -4000 }));
   const page = await signedIn(t);
   await visit(page, '#/');
   assert.match(await page.textContent('[data-need=outside_bound]'), /llama \/ search.*6\s000 tokens: a fault of the gateway/s);
   await visit(page, '#/pools/llama');
   assert.match(await page.textContent('tr.outside'), /▲ outside its bound/);
+});
+
+test('a pool that shares worker time shows worker time: flows, charts, one request, what if', async (t) => {
+  const page = await signedIn(t);
+  const [chat] = fake.state.pools.find((pool) => pool.pool === 'timed').tenants;
+  await visit(page, '#/pools/timed?flow=chat');
+  assert.equal(await page.textContent('[data-field=unit]'), 'worker time');
+  const asked = fake.state.calls.findLast((call) => call.path === '/pools/timed/history' && call.query.get('flow') === null);
+  assert.equal(asked.query.get('by'), 'tenant', 'its rows are flows of the policy');
+  const exact = (field) => page.locator(`#flow-panel [data-field=${field}] data`).getAttribute('value').then(Number);
+  assert.deepEqual([await exact('asked'), await exact('difference'), await exact('bound')], [chat.asked, chat.difference, chat.bound]);
+  assert.match((await page.textContent('#flow-panel [data-field=asked]')).replace('\u202f', ' '), /^41 s of worker time$/);
+  assert.match((await page.textContent('#flow-panel [data-field=difference]')).replace('\u202f', ' '), /^\+1\.2 s of worker time$/);
+  // Both charts have lines, and their numbers have the unit.
+  for (const [title, text] of [['Parts of the worker time got (solid) and due (dashed), by tenant', /\d\s%/], ['Difference between got and due, in worker time', /\d\s(ms|s|min)$/]]) {
+    const chart = page.locator('figure.chart', { has: page.locator(`figcaption:text-is("${title}")`) });
+    assert.equal(await chart.locator('canvas').count(), 1, title);
+    await chart.locator('summary').click();
+    await chart.locator('td').first().waitFor();
+    const cells = await chart.locator('td').allTextContents();
+    assert.ok(cells.length > 20 && cells.some((cell) => text.test(cell)), `${title}: ${cells.slice(0, 8).join()}`);
+  }
+  await picture(page, 'pool-worker-time-light');
+  await visit(page, '#/requests/req-timed');
+  assert.match((await page.textContent('[data-field=cost]')).replace('\u202f', ' '), /^2\.1 s of worker time$/);
+  assert.equal(await page.locator('th:text-is("got, worker time")').count(), 1);
+  const levels = await numbersOf(page, 'The flows that the request is in');
+  assert.deepEqual([levels[0].got, levels[0].due, levels[0].difference, levels[0].bound], [312_000_000, 310_800_000, 1_200_000, 4_000_000]);
+  await visit(page, '#/what-if?pool=timed&flow=chat');
+  await page.fill('#what-if input[name=weight]', '50');
+  await page.click('#what-if button:has-text("Run")');
+  await page.waitForSelector('th:has-text("worker time")');
+  expectNoFaults(page, 'worker time');
+});
+
+test('a worker that is left alone says since when, and when it is tried again', async (t) => {
+  const worker = fake.state.pools[0].workers.find((each) => each.name === 'vllm-c');
+  const before = { ...worker };
+  t.after(() => Object.assign(worker, before));
+  Object.assign(worker, { down_since: new Date(Date.now() - 41_000).toISOString(), retry_at: new Date(Date.now() + 600_000).toISOString() });
+  const page = await signedIn(t);
+  await visit(page, '#/workers');
+  const row = page.locator('tr[data-row="vllm-c"]');
+  assert.equal(await row.locator('[data-field=down-since] time').getAttribute('datetime'), worker.down_since);
+  const left = Number(await row.locator('[data-field=retry] data').getAttribute('value'));
+  assert.ok(left > 500_000 && left <= 600_000, `${left} ms`);
+  assert.match(await row.textContent(), /broken since [\d:]+, tried again in 10\smin\s*connect: connection refused/);
+  assert.match(await page.textContent('#lead'), /vllm-c has been broken since .*, tried again in/);
+  await visit(page, '#/');
+  assert.match(await page.textContent('[data-need=worker_down]'), /llama \/ vllm-c broken since [\d:]+, tried again in 10\smin: connect/);
+  worker.retry_at = null;
+  await page.reload();
+  await page.waitForSelector('[data-need=worker_down]:has-text("the next request tries it")');
+  expectNoFaults(page, 'a worker that is left alone');
+});
+
+test('the overview lists spent budgets of tenants and groups, and a database that is away', async (t) => {
+  t.after(() => (fake.state.health.warnings = []));
+  fake.state.health.warnings = ['the database does not answer: rows are kept in files until it is back'];
+  const page = await signedIn(t);
+  await visit(page, '#/');
+  await page.waitForSelector('[data-need=budget]:has-text("tenant api-batch"):has-text("are used up")');
+  await page.waitForSelector('[data-need=budget]:has-text("group batch"):has-text("of its money of this month")');
+  await page.waitForSelector('[data-need=store]:has-text("rows are kept in files")');
+  assert.equal(fake.state.calls.findLast((call) => call.path === '/budgets').query.get('used_percent'), '90');
+  await page.click('[data-need=budget]:has-text("tenant api-batch") a');
+  await page.waitForSelector('h1:has-text("Tenant api-batch")');
+});
+
+test('what the file declares is marked, and cannot be changed on the pages', async (t) => {
+  const page = await signedIn(t);
+  await visit(page, '#/tenants');
+  assert.match(await page.textContent('tr[data-row="in-file"]'), /in fairgate\.yaml:12/);
+  assert.equal(await page.locator('tr[data-row="chat"] .declared').count(), 0);
+  assert.ok(await page.isDisabled('button[aria-label="Budgets of kept"]'));
+  assert.ok(await page.isEnabled('button[aria-label="Budgets of prod"]'));
+  await visit(page, '#/tenants/in-file');
+  const reason = 'Declared in /etc/fairgate/fairgate.yaml, line 12: change it there and reload.';
+  assert.equal(await page.textContent('#declared'), reason);
+  for (const button of ['button:text-is("Disable…")', 'button:text-is("Limits…")', 'button[aria-label="Rotate key ci"]', 'button[aria-label="Revoke key ci"]', 'button[aria-label="Limits of key ci"]']) {
+    assert.ok(await page.isDisabled(button), button);
+  }
+  assert.equal(await page.getAttribute('button:text-is("Limits…")', 'title'), reason);
+  assert.ok(await page.isEnabled('button:text-is("Add a key…")'), 'a key that the file does not declare can be added');
+  await expectAccessible(page, 'a declared tenant');
+  // The rows of a pool do not say it: the dialog asks, and turns itself off.
+  const tenant = fake.state.directory.tenants.find((each) => each.name === 'chat');
+  t.after(() => (tenant.declared = null));
+  tenant.declared = { file: '/etc/fairgate/fairgate.yaml', line: 14 };
+  await visit(page, '#/pools/llama');
+  for (const label of ['Weight of chat', 'Cap of chat']) {
+    await page.click(`button[aria-label="${label}"]`);
+    await page.waitForSelector('dialog .consequences:has-text("line 14: change it there and reload")');
+    assert.ok(await page.isDisabled('dialog input'), label);
+    assert.ok(await page.isDisabled('dialog .submit'), label);
+    await expectAccessible(page, label);
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('dialog', { state: 'hidden' });
+  }
+  await page.click('button[aria-label="Hold chat"]');
+  await page.waitForSelector('dialog .submit:enabled');
+  await page.keyboard.press('Escape');
+  expectNoFaults(page, 'declared objects');
+});
+
+test('the header names the gateway that answers', async (t) => {
+  const page = await signedIn(t);
+  assert.equal(await page.textContent('header #gateway'), 'gw-1');
+  await visit(page, '#/workers');
+  assert.equal(await page.textContent('header #gateway'), 'gw-1', 'on every page');
 });
 
 test('rows keep their place while their numbers change; s sorts again; p stops everything', async (t) => {
@@ -381,7 +491,7 @@ for (const theme of ['light', 'dark']) {
   });
 }
 
-test('the first paint is as early as that of an empty page, nearly', async (t) => {
+test('the first paint is at most twice as late as that of an empty page', async (t) => {
   const paint = async (path) => {
     const page = await open(browser);
     page.expectsFailures = true;
@@ -390,15 +500,15 @@ test('the first paint is as early as that of an empty page, nearly', async (t) =
     await page.context().close();
     return at;
   };
-  // Other load of the machine only makes a page later, so the earliest of several paints is compared. The goal is twice
-  // an empty page's; the bound is wide enough for a busy machine, and narrow enough for a page that waits for an answer.
+  // Both are painted in turn, so that other load of the machine meets both. The medians are compared: one paint may be late.
   const [ours, blank] = [[], []];
-  const isEarly = () => Math.min(...ours) <= 4 * Math.min(...blank);
+  const median = (times) => times.toSorted((a, b) => a - b)[times.length >> 1];
+  const isEarly = () => median(ours) <= 2 * median(blank);
   for (let run = 0; run < 21 && (run < 7 || !isEarly()); run += 1) {
     blank.push(await paint('/blank'));
     ours.push(await paint('/'));
   }
-  const told = `first contentful paint: ${Math.round(Math.min(...ours))} ms, an empty page ${Math.round(Math.min(...blank))} ms`;
+  const told = `first contentful paint of ${ours.length}: median ${Math.round(median(ours))} ms, of an empty page ${Math.round(median(blank))} ms`;
   t.diagnostic(told);
   assert.ok(isEarly(), told);
 });

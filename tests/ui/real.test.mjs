@@ -142,6 +142,9 @@ test('overview, workers, requests and one of them show what the API says', async
     await expectRows(page, 'Pools: slots', await pools(), (pool) => pool.pool, { in_flight: 'in_flight', waiting: 'waiting', wait_p50: 'wait_p50_ms', wait_p95: 'wait_p95_ms', refused: 'refused', outside: () => 0 });
   });
   assert.match(await page.textContent('#lead'), /still is full: 4 of 4 slots, 7 wait\./);
+  const { gateway: named } = await gateway.api('GET', '/session');
+  assert.ok(named.length > 0);
+  assert.equal(await page.textContent('header #gateway'), format.shortName(named));
   await picture(page, 'real-overview');
 
   await visit(page, '#/workers');
@@ -175,7 +178,7 @@ test('overview, workers, requests and one of them show what the API says', async
     assert.equal((await page.textContent('#lead')).trim(), format.sentence(last.summary));
     assert.match(last.summary, /pool is full/);
     const levels = answer.waiting.levels.map((level, index) => ({ ...level, index: String(index) }));
-    await expectRows(page, 'The flows that the request is in', levels, (level) => level.index, { waiting: 'waiting', in_flight: 'in_flight', got: 'got_tokens', due: 'due_tokens', bound: 'bound_tokens' });
+    await expectRows(page, 'The flows that the request is in', levels, (level) => level.index, { waiting: 'waiting', in_flight: 'in_flight', got: 'got', due: 'due', bound: 'bound' });
   });
   expectNoFaults(page, 'the first pages');
 });
@@ -239,10 +242,10 @@ test('a drift without a promise is no fault: quanta are not shares', async (t) =
   await visit(page, '#/pools/rounds?by=class&flow=batch');
   await eventually(async () => {
     const rows = (await live('rounds')).classes;
-    assert.ok(rows.length === 2 && rows.some((row) => row.within_bound === false), JSON.stringify(rows.map((row) => [row.name, row.difference_tokens, row.bound_tokens, row.granted])));
+    assert.ok(rows.length === 2 && rows.some((row) => row.within_bound === false), JSON.stringify(rows.map((row) => [row.name, row.difference, row.bound])));
     // The page shows a difference that is beyond the bound as well.
     const shown = await page.locator('#flow-panel dl.facts div:has(dt:text-is("got − due")) data').first().getAttribute('value');
-    assert.ok(Math.abs(Number(shown)) > Math.min(...rows.map((row) => row.bound_tokens)), shown);
+    assert.ok(Math.abs(Number(shown)) > Math.min(...rows.map((row) => row.bound)), shown);
   }, 120);
   assert.ok((await live('rounds')).classes.every((row) => row.promised === false));
   assert.equal(await page.locator('tr.outside').count(), 0);
@@ -273,6 +276,41 @@ test('a partition divides slots, and says nothing of a bound', async (t) => {
   await eventually(async () => assert.equal((await live('parts')).in_flight, 0));
   await expectPool(page, 'parts');
   expectNoFaults(page, 'a partition');
+});
+
+test('a pool that shares worker time: flows, history and one request in the time of its worker', async (t) => {
+  const page = await signedIn(t);
+  const stops = [gateway.flood(keys.loud, 6, { model: 'timed' }), gateway.flood(keys.quiet, 6, { model: 'timed' })];
+  t.after(() => stops.forEach((stop) => stop()));
+  await visit(page, '#/pools/timed?by=tenant&flow=loud');
+  assert.equal(await page.textContent('[data-field=unit]'), 'worker time');
+  const field = (name) => page.locator(`#flow-panel [data-field=${name}] data`).getAttribute('value').then(Number);
+  await eventually(async () => {
+    const row = (await live('timed')).tenants.find((each) => each.tenant === 'loud');
+    assert.deepEqual([row.got_tokens, row.asked_tokens], [null, null]);
+    assert.ok(row.asked > 0 && row.got_share > 0, JSON.stringify(row));
+    const shown = (await numbersOf(page, 'Flows of timed by tenant')).loud;
+    assert.deepEqual([shown.due, shown.got, shown.asked, await field('asked')], [row.due_share, row.got_share, row.asked_share, row.asked]);
+  });
+  // The parts over time, and the difference of the flow: both are drawn, in the pool's unit.
+  for (const title of ['Parts of the worker time got (solid) and due (dashed), by tenant', 'Difference between got and due, in worker time']) {
+    const chart = page.locator('figure.chart', { has: page.locator(`figcaption:text-is("${title}")`) });
+    await chart.locator('canvas').waitFor();
+    await chart.locator('summary').click();
+    await eventually(async () => assert.ok((await chart.locator('td').allTextContents()).some((cell) => /\d/.test(cell)), title));
+  }
+  await eventually(async () => {
+    const { items } = await gateway.api('GET', '/requests?pool=timed');
+    const waiting = items.find((item) => item.state === 'waiting');
+    await visit(page, `#/requests/${waiting.id}`);
+    assert.deepEqual([waiting.unit, waiting.cost_tokens], ['worker_time', null]);
+    assert.equal(Number(await page.locator('[data-field=cost] data').getAttribute('value')), waiting.cost);
+    assert.match(await page.textContent('[data-field=cost]'), /of worker time$/);
+  });
+  stops.forEach((stop) => stop());
+  await eventually(async () => assert.equal((await live('timed')).in_flight, 0));
+  await expectPool(page, 'timed');
+  expectNoFaults(page, 'worker time');
 });
 
 test('fleet: the board, a question that is answered on the page, the task', async (t) => {
@@ -312,6 +350,12 @@ test('tenants, usage, what if, audit and configuration show what the API says', 
   await page.waitForSelector(`tr[data-row="${owned[0].id}"]`);
   await expectRows(page, 'Keys of the tenant', owned, (key) => key.id, { weight: 'weight' });
   await expectRows(page, 'The tenant in each pool', [{ pool: 'still', in_flight: 1, cap: 1, waiting: 3 }], (row) => row.pool, { in_flight: 'in_flight', cap: 'cap', waiting: 'waiting' });
+
+  await visit(page, '#/tenants/in-file');
+  const { file, line } = (await gateway.api('GET', '/tenants/in-file')).declared;
+  assert.equal(await page.textContent('#declared'), `Declared in ${file}, line ${line}: change it there and reload.`);
+  assert.ok(await page.isDisabled('button:text-is("Limits…")'));
+  await assert.rejects(gateway.api('PATCH', '/tenants/in-file', { weight: 5 }), /409 .*declared_in_file/);
 
   await visit(page, '#/usage?by=tenant&last=24h');
   await eventually(async () => {
@@ -356,7 +400,7 @@ test('tenants, usage, what if, audit and configuration show what the API says', 
 
 test('every page with real data: a sentence, nothing in the console, nothing found by axe', async (t) => {
   const page = await signedIn(t);
-  const pages = ['#/', '#/pools', '#/pools/still?flow=scene-waits', '#/pools/rounds?by=class', '#/pools/parts', '#/requests?list=live', '#/requests', '#/workers', '#/fleet', '#/fleet/tasks/web-2', '#/tenants', '#/tenants/loud', '#/usage?by=tenant&split=model', '#/what-if?pool=llama', '#/audit', '#/configuration', '#/search?q=loud'];
+  const pages = ['#/', '#/pools', '#/pools/still?flow=scene-waits', '#/pools/rounds?by=class', '#/pools/parts', '#/pools/timed?flow=loud', '#/requests?list=live', '#/requests', '#/workers', '#/fleet', '#/fleet/tasks/web-2', '#/tenants', '#/tenants/loud', '#/usage?by=tenant&split=model', '#/what-if?pool=llama', '#/audit', '#/configuration', '#/search?q=loud'];
   for (const hash of pages) {
     await visit(page, hash);
     assert.ok((await page.textContent('#lead')).trim().length > 5, hash);

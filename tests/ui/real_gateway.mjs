@@ -16,7 +16,8 @@ const TOKEN_US = 5000;
 
 /**
  * Pools of the scenes, each with a model and a worker of its own: `llama` shares as by default; `still` has few slots
- * and a long queue, for requests that stay where they are; `rounds` makes no promise of tokens; `parts` divides slots.
+ * and a long queue, for requests that stay where they are; `rounds` makes no promise of tokens; `parts` divides slots;
+ * `timed` shares the time of its worker.
  */
 const SCENES = [
   { name: 'llama', slots: SLOTS },
@@ -27,6 +28,7 @@ const SCENES = [
     lines: ['policy:', '  drr:', '    by: class', '    classes:', '      - {name: chat, quantum: 100}', '      - {name: batch, quantum: 100}'],
   },
   { name: 'parts', slots: 8, lines: ['policy:', '  share:', '    by: tenant', '    partition: true'] },
+  { name: 'timed', slots: 4, lines: ['cost:', '  unit: worker_time'] },
 ];
 
 /** Starts a program, and waits until its output matches all patterns. Returns the process and the first group of each. */
@@ -81,10 +83,10 @@ async function startPostgres() {
   if (process.env.FAIRGATE_PG) return { url: process.env.FAIRGATE_PG, close: async () => {} };
   const programs = await postgresPrograms();
   if (!programs) throw new Error('this test needs PostgreSQL: `cargo xtask test` installs it, and so does `apt-get install postgresql`');
-  const script = await readFile(fileURLToPath(new URL('../../crates/fairgate-store/tests/it/server.sh', import.meta.url)), 'utf8');
+  const script = await readFile(fileURLToPath(new URL('../../crates/fairgate-testkit/src/postgres_server.sh', import.meta.url)), 'utf8');
   const port = await freePort();
   // PostgreSQL refuses to run as root.
-  const words = ['sh', '-c', script, 'server.sh', programs, String(port)];
+  const words = ['sh', '-c', script, 'postgres_server.sh', programs, String(port), 'fsync = off\n'];
   const isRoot = process.getuid?.() === 0;
   const [program, ...rest] = isRoot ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--init-groups', ...words] : words;
   const server = spawn(program, rest, { stdio: ['pipe', 'pipe', 'inherit'], cwd: '/' });
@@ -152,6 +154,8 @@ ${workers.join('\n')}
 pools:
 ${pools.join('\n')}
 journal: {}
+groups: [{name: kept}]
+tenants: [{name: in-file, group: kept}]
 `;
 }
 

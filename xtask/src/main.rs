@@ -7,6 +7,7 @@
 mod agents;
 mod bench;
 mod cargo_tests;
+mod clickhouse;
 mod dist;
 mod frameworks;
 mod fuzz;
@@ -58,6 +59,8 @@ Usage: cargo xtask <chore>
   test packages [--profile P]     the container image, compose, the Debian package, the chart and the site, built
                                   and used (not part of `test`, which has quick checks of them); the programs are
                                   those of the profile dist unless another is named
+  test clickhouse [ARGS]          the copy of the ledger in Debian's ClickHouse and in today's, while both sides are killed
+                                  (not part of `test`); arguments are pytest's
   lint                            rustfmt, tidy, clippy and rustdoc, warnings are errors
   tidy [--all] [--lower]          counts names and doc comments that break the rules of docs/glossary.md, and
                                   rules with more than one home; the numbers in xtask/tidy.ratchet may only
@@ -83,6 +86,7 @@ Usage: cargo xtask <chore>
                                   images, chart, wheel, checksums. The tree must have no changes. Signed with the
                                   minisign key that FAIRGATE_SIGNING_KEY_FILE names
   dist --verify [PROGRAM…]        builds the programs again from a copy of the commit elsewhere, and compares
+  pictures                        the pictures of docs/dashboard.md, of the pages as they are now, in docs/img
   site                            the documents as a site, in target/site/book
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
@@ -120,6 +124,7 @@ fn chore(args: &[&str]) -> Result<(), XtaskError> {
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["soak", rest @ ..] => gateway::soak_steps(&root, rest)?,
         ["dist", rest @ ..] => dist::steps(&root, rest)?,
+        ["pictures"] => ui::picture_steps(&root)?,
         ["site"] => dist::site_steps(&root)?,
         ["wheel"] => python::wheel_steps(&root)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::step::XtaskStep;
 use crate::{
-    XtaskError, agents, cargo, frameworks, gateway, lint, packages, python, pythons, tools, ui,
+    XtaskError, agents, cargo, clickhouse, frameworks, gateway, lint, packages, python, pythons,
+    tools, ui,
 };
 
 /// Number of random journals that the property tests try in `test quick`. The whole suite tries 20
@@ -37,10 +38,11 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
         ["frameworks", rest @ ..] => frameworks::steps(root, rest),
         ["agents", rest @ ..] => agents::steps(root, rest),
         ["packages", rest @ ..] => packages::steps(root, rest),
+        ["clickhouse", rest @ ..] => clickhouse::steps(root, rest),
         ["soak"] => Ok(gateway::short_soak_steps_alone(root)),
         other => {
             let other = other.join(" ");
-            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `ui`, `soak`, `frameworks`, `agents` and `packages`, and none for everything";
+            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `ui`, `soak`, `frameworks`, `agents`, `packages` and `clickhouse`, and none for everything";
             Err(XtaskError(format!("no such tests: `{other}`; {there_are}")))
         }
     }

@@ -12,8 +12,15 @@ const UI_TESTS: &str = "tests/ui";
 
 /// Files of the tests. They run one after another: each starts programs of its own, and the time that a page takes is
 /// measured.
-const UI_TEST_FILES: [&str; 5] =
-    ["format.test.mjs", "vendor.test.mjs", "types.test.mjs", "pages.test.mjs", "real.test.mjs"];
+const UI_TEST_FILES: [&str; 7] = [
+    "format.test.mjs",
+    "colors.test.mjs",
+    "needs.test.mjs",
+    "vendor.test.mjs",
+    "types.test.mjs",
+    "pages.test.mjs",
+    "real.test.mjs",
+];
 
 /// `cargo xtask test ui`: builds the binaries, then runs [`ui_steps`].
 pub(crate) fn ui_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
@@ -42,6 +49,17 @@ pub(crate) fn ui_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
             .env("FAIRGATE_UI_PACKAGES", &packages)
             .with_second_run(),
     );
+    Ok(steps)
+}
+
+/// `cargo xtask pictures`: takes the pictures of the documents anew. They show invented data, so nothing is built.
+pub(crate) fn picture_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
+    let mut steps = tools::need_debian("chromium", "chromium");
+    let mut node = node_modules(root, "ui", UI_TESTS)?;
+    steps.append(&mut node.steps);
+    let packages = target(root).join("npm").join("ui").display().to_string();
+    let pictures = XtaskStep::new("pictures", "node", &[&format!("{UI_TESTS}/pictures.mjs")]);
+    steps.push(pictures.env("FAIRGATE_UI_PACKAGES", &packages));
     Ok(steps)
 }
 

@@ -3,6 +3,7 @@
 mod http;
 mod server;
 mod session;
+mod task_names;
 mod tools;
 
 use std::io::{self, Write};

@@ -6,6 +6,7 @@ mod budget;
 mod calibration;
 mod checked_text;
 mod declared;
+mod export;
 mod flow_now;
 mod key;
 mod limits;
@@ -25,10 +26,12 @@ pub use attempt::{AttemptBody, AttemptList, SearchStopBody};
 pub use audit::{AuditBody, AuditPage};
 pub use budget::{BudgetBody, BudgetList, HostedBody};
 pub use calibration::{
-    CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
+    CalibrationBody, NearestTokenWeightsBody, PredictedWindowBody, TenantSwitchBody,
+    TenantWorkBody, TypicalRequestBody, UnitSwitchBody, WorkerCalibrationBody, WorkerPricesBody,
 };
 pub use checked_text::AsciiName;
 pub use declared::DeclaredInBody;
+pub use export::{ExportCheckBody, ExportDayBody, ExportSumsBody};
 pub use flow_now::{FlowCondition, FlowNow, LastRefusal};
 pub use key::{KeyBody, KeyPage, KeyWithSecret};
 pub use limits::{GroupLimits, HostedLimits, HostedUseBody, LimitsBody};

@@ -37,7 +37,7 @@ pub const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 pub struct GatewayHttpClient {
     /// Address of the gateway. A path `/api/v1` at its end is left out of requests.
     pub url: Uri,
-    /// Token that is sent as a bearer token.
+    /// Token that is sent as a bearer token; none is sent if it is empty.
     pub token: String,
     /// PEM file of the certificate authorities to trust, instead of the built-in ones.
     pub ca: Option<PathBuf>,
@@ -125,6 +125,13 @@ pub enum HttpProblem {
     /// An event of the response is too large.
     #[error(transparent)]
     EventTooLarge(#[from] EventTooLargeError),
+}
+
+impl GatewayHttpError {
+    /// Returns the cause of the failure, without the gateway's address.
+    pub fn problem(&self) -> &HttpProblem {
+        &self.source
+    }
 }
 
 impl GatewayHttpClient {

@@ -6,6 +6,7 @@
 //! | [`fleet`] | projects, tasks, agents and workspaces, for operators and tenants |
 //! | [`agents`] | claims, heartbeats and reports, for agents |
 //! | [`leases`] | slots for programs that call a provider themselves |
+//! | [`prompt_fields`] | fields of a task's prompt, such as `{{results.schema}}` |
 //! | [`error`] | error responses of all of them |
 //! | `client` | an HTTP client for them, with the feature `client` |
 //! | [`event_stream`] | events that a response sends as they happen |
@@ -26,6 +27,7 @@ pub mod event_stream;
 pub mod fleet;
 mod json_field;
 pub mod leases;
+pub mod prompt_fields;
 pub mod rights;
 pub mod weight_number;
 mod whole_number;

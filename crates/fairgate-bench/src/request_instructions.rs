@@ -62,6 +62,10 @@ const PROMPT_BYTES: usize = 920;
 const CHUNK_BYTES: [usize; 2] = [1024, 1];
 /// Greatest ratio of the instructions of a stream in one-byte chunks to those of the same stream in larger chunks.
 const CHUNKS_RATIO_MAX: f64 = 10.0;
+/// Greatest ratio of the instructions of a request whose worker's time is metered to those of one whose worker's is not.
+const METERED_RATIO_MAX: f64 = 1.02;
+/// Greatest number of instructions that the meter of worker time takes for a token of a stream.
+const METERED_TOKEN_MAX: f64 = 300.0;
 /// Divisor of the number of requests in a round of streams: it has the requests of an ordinary round ÷ this number.
 const STREAM_PART: usize = 20;
 /// Number of requests before the first round. They open the connections and make tables grow to their usual size.
@@ -85,15 +89,19 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     let mut sim = Command::new(&options.sim);
     sim.args(["--trivial", "--listen", &upstream.to_string()]);
     let _sim = start("upstream", &mut sim, folder.path(), upstream)?;
+    let unmetered = free_addr()?;
+    let mut sim = Command::new(&options.sim);
+    sim.args(["--trivial", "--listen", &unmetered.to_string()]);
+    let _unmetered_sim = start("unmetered", &mut sim, folder.path(), unmetered)?;
     let since = Instant::now();
     let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
     say("the proxy of hyper alone");
     let proxy = count_proxy(options, &runtime, folder.path(), upstream)?;
     say("the gateway");
-    let gateway = count_gateway(options, &runtime, folder.path(), upstream)?;
+    let gateway = count_gateway(options, &runtime, folder.path(), [upstream, unmetered])?;
     say("done");
     print_tables(options, &proxy, &gateway.chats);
-    let holds = print_chunks(&gateway);
+    let holds = print_chunks(&gateway) & print_metering(&gateway);
     if options.details {
         println!("The stream in one-byte chunks:");
         print_details(median(&gateway.streams[1]));
@@ -106,6 +114,8 @@ struct GatewayProfiles {
     chats: Vec<RoundProfile>,
     /// The same streamed answer in chunks of [`CHUNK_BYTES`], the larger ones first.
     streams: [Vec<RoundProfile>; 2],
+    /// The chats and the streams in larger chunks, on workers whose time is not metered.
+    unmetered: [Vec<RoundProfile>; 2],
 }
 
 fn count_proxy(
@@ -126,25 +136,32 @@ fn count_gateway(
     options: &RequestInstructionsOptions,
     runtime: &tokio::runtime::Runtime,
     folder: &Path,
-    upstream: SocketAddr,
+    [upstream, unmetered]: [SocketAddr; 2],
 ) -> Result<GatewayProfiles> {
-    let [large, small] = CHUNK_BYTES.map(|bytes| runtime.block_on(chunk_server::start(bytes)));
-    let (large, small) = (large?, small?);
+    let streams = || runtime.block_on(chunk_server::start(CHUNK_BYTES[0]));
+    let (large, unmetered_large) = (streams()?, streams()?);
+    let small = runtime.block_on(chunk_server::start(CHUNK_BYTES[1]))?;
     let upstream_line = |name: &str, addr: SocketAddr| {
         format!("  - {{ name: {name}, url: \"http://{addr}\", slots: 256 }}\n")
     };
-    let pool_line = |name: &str, worker: &str| {
-        format!("  - {{ name: {name}, models: [{name}], workers: [{worker}] }}\n")
+    let pool_line = |name: &str, more: &str| {
+        format!("  - {{ name: {name}, models: [{name}], workers: [{name}]{more} }}\n")
     };
+    // A pool that does not see all that its workers do does not meter their time.
+    let off = ", observe: false";
     let config = [
         "upstreams:\n",
-        &upstream_line("upstream", upstream),
+        &upstream_line("bench", upstream),
         &upstream_line("large", large),
         &upstream_line("small", small),
+        &upstream_line("unmetered", unmetered),
+        &upstream_line("unmetered-large", unmetered_large),
         "pools:\n",
-        &pool_line("bench", "upstream"),
-        &pool_line("large", "large"),
-        &pool_line("small", "small"),
+        &pool_line("bench", ""),
+        &pool_line("large", ""),
+        &pool_line("small", ""),
+        &pool_line("unmetered", off),
+        &pool_line("unmetered-large", off),
     ];
     let config = GatewayConfigFile::write(folder, "fairgate", &config.concat())?;
     let addr = config.addr;
@@ -154,12 +171,16 @@ fn count_gateway(
         })?;
     let secret = &config.add_key(&options.fairgate, &[])?;
     let chats = target.rounds(options.requests, options.rounds, runtime, &chat(addr, secret))?;
+    let request = with_body(addr, secret, "unmetered", false);
+    let unmetered = target.rounds(options.requests, options.rounds, runtime, &request)?;
     let requests = options.requests.div_ceil(STREAM_PART);
     let mut streamed = |model| {
         let request = with_body(addr, secret, model, true);
         target.rounds(requests, options.rounds, runtime, &request)
     };
-    Ok(GatewayProfiles { chats, streams: [streamed("large")?, streamed("small")?] })
+    let streams = [streamed("large")?, streamed("small")?];
+    let unmetered = [unmetered, streamed("unmetered-large")?];
+    Ok(GatewayProfiles { chats, streams, unmetered })
 }
 
 fn chat(addr: SocketAddr, secret: &str) -> BenchRequest {
@@ -369,6 +390,29 @@ fn print_chunks(gateway: &GatewayProfiles) -> bool {
         CHUNK_BYTES[1],
     );
     ratio <= CHUNKS_RATIO_MAX
+}
+
+/// Prints what the meter of worker time costs a request and a token of a stream, and returns whether the bars hold. The
+/// writer's thread is left out, because its part depends on how many rows it writes at once.
+#[expect(clippy::cast_precision_loss, reason = "a small number")]
+fn print_metering(gateway: &GatewayProfiles) -> bool {
+    let tokens = chunk_server::TOKENS as f64;
+    let own = |rounds: &[RoundProfile]| {
+        let round = median(rounds);
+        let writer = round.parts().get(&WorkPart::LedgerWriter).copied().unwrap_or(0);
+        round.per_request() - round.divided(writer)
+    };
+    let [without, stream_without] = gateway.unmetered.each_ref().map(|rounds| own(rounds));
+    let (with, stream_with) = (own(&gateway.chats), own(&gateway.streams[0]));
+    let (ratio, of_token) = (with / without, (stream_with - stream_without) / tokens);
+    println!(
+        "The meter of worker time, SQLite's writer left out: {} instructions a request with it, {} without it: {ratio:.3}×, at \
+         most {METERED_RATIO_MAX}× allowed; {of_token:.0} more for each token of a stream, at most {METERED_TOKEN_MAX:.0} \
+         allowed.",
+        hundreds(with),
+        hundreds(without),
+    );
+    ratio <= METERED_RATIO_MAX && of_token <= METERED_TOKEN_MAX
 }
 
 fn part_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 4]> {

@@ -181,6 +181,8 @@ fn attempt(number: u64, caller: u64, in_order: bool) -> AttemptRow {
         cache_written_1h_tokens: 1,
         estimate_uncached: 130,
         charged_uncached: 303,
+        worker_us: 0,
+        price_set: None,
         claim: None,
     }
 }

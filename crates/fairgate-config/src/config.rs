@@ -105,6 +105,31 @@ pub struct StoreConfig {
     /// Largest total size of the rows that wait for the database, in bytes (default 1 GiB).
     #[serde(rename = "spool_size_max", serialize_with = "settings_form::size")]
     pub spool_bytes_max: u64,
+    /// ClickHouse that gets a copy of the ledger; none if absent.
+    #[serde(serialize_with = "settings_form::fixed_section")]
+    pub clickhouse: Option<ClickHouseConfig>,
+}
+
+/// Address of a ClickHouse database, and what opens it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClickHouseConfig {
+    /// URL of its HTTP interface.
+    #[serde(serialize_with = "settings_form::displayed")]
+    pub url: http::Uri,
+    /// Database that has the table (default `default`).
+    pub database: String,
+    /// User and password, as `USER:PASSWORD`; ClickHouse's user `default` without a password if absent.
+    pub credential: Option<Secret>,
+    /// PEM file of the certificate authorities to trust, instead of the built-in ones.
+    #[serde(serialize_with = "settings_form::optional_path")]
+    pub ca: Option<PathBuf>,
+}
+
+impl ClickHouseConfig {
+    /// Returns the user and the password; `None` if there is no credential.
+    pub fn user_and_password(&self) -> Option<(&str, &str)> {
+        self.credential.as_ref().and_then(|credential| credential.expose().split_once(':'))
+    }
 }
 
 /// Treatment of a response whose ledger row can be stored neither in a file nor in the database, because the disk is
@@ -765,6 +790,8 @@ pub enum CostUnit {
     Tokens,
     /// Microseconds of a full worker.
     WorkerTime,
+    /// Micro-units of the currency of the configured prices.
+    Money,
 }
 
 impl CostUnit {
@@ -773,6 +800,7 @@ impl CostUnit {
         match self {
             Self::Tokens => "tokens",
             Self::WorkerTime => "worker_time",
+            Self::Money => "money",
         }
     }
 }
@@ -782,7 +810,7 @@ impl CostUnit {
 /// 0, 0). Otherwise the defaults are those named at the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CostConfig {
-    /// Unit in which the scheduler counts. Budgets, rates and rows count tokens, whatever the unit is.
+    /// Unit in which the scheduler counts. Budgets of tokens, rates and rows count tokens, whatever the unit is.
     pub unit: CostUnit,
     /// Prices of the workers' time in picoseconds; learned if absent. Only with [`CostUnit::WorkerTime`].
     #[serde(serialize_with = "settings_form::worker_prices")]

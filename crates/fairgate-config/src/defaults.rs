@@ -21,6 +21,8 @@ pub(crate) const SQLITE_FILE: &str = "fairgate.db";
 /// Name of the spool's folder in `data_dir`.
 pub(crate) const SPOOL_FOLDER: &str = "spool";
 pub(crate) const SPOOL_BYTES_MAX: u64 = 1 << 30;
+/// Database of ClickHouse that gets the copy of the ledger.
+pub(crate) const CLICKHOUSE_DATABASE: &str = "default";
 pub(crate) const ON_STORE_FAILURE: OnStoreFailure = OnStoreFailure::Refuse;
 
 /// Name of the journals' folder in `data_dir`.

@@ -51,12 +51,12 @@ pub use classes::{
     PolicyClass, PolicyClassName, PolicyClasses,
 };
 pub use config::{
-    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, CostUnit,
-    DiscoverConfig, FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind, FleetShareLevel,
-    HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig, LimitsConfig,
-    MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, PrefixIndexConfig,
-    PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig,
-    UpstreamCredential, UpstreamDialects, UpstreamTimeouts, WebhookConfig,
+    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, ClickHouseConfig, Config, CostConfig,
+    CostUnit, DiscoverConfig, FileCostConfig, FleetConfig, FleetCreditUnit, FleetEventKind,
+    FleetShareLevel, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig,
+    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
+    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
+    UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts, WebhookConfig,
 };
 pub use declared::{
     DeclaredBudget, DeclaredDirectory, DeclaredGroup, DeclaredKey, DeclaredKeyHash, DeclaredLimits,
@@ -73,7 +73,7 @@ pub use reload::{
     effective_settings,
 };
 pub use values::{DEADLINE_FORMS, format_thousandths, parse_deadline, parse_thousandths};
-pub use warnings::PolicyWarning;
+pub use warnings::{EQUAL_WEIGHTS_WARNING, PolicyWarning};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,5 +1,6 @@
 //! Reads the tree of a file into the checked [`Config`].
 
+mod cost;
 mod deadlines;
 mod declared;
 mod engine;
@@ -7,6 +8,7 @@ mod fleet;
 mod gateway;
 mod hosted;
 mod leases;
+mod money_budgets;
 mod policy;
 pub(crate) mod policy_file;
 mod pool;
@@ -26,6 +28,7 @@ use std::time::Duration;
 
 use fairgate_money::ModelPrices;
 
+use self::money_budgets::PricedModels;
 use self::pool::{PoolDraft, pools};
 use self::prices::prices;
 use self::upstream::{UpstreamDraft, upstreams};
@@ -177,10 +180,18 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
         check_aliases(upstreams, pools);
     }
     let prices = root.optional("prices", |field| prices(field, known, pools.as_deref()));
-    if let (Some(Some(prices)), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
-        check_money_budgets(&root.field, prices, upstreams, pools);
-    }
     let declared = declared::declared(&root, root.has("prices"));
+    if let (Some(prices), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
+        let no_prices = ModelPrices::default();
+        let priced = PricedModels::new(prices.as_ref().unwrap_or(&no_prices), upstreams, pools);
+        priced.check_units(&root.field);
+        if prices.is_some() {
+            priced.check_hosted_budgets(&root.field);
+            if let Some(declared) = &declared {
+                priced.check_declared_budgets(&root.field, declared);
+            }
+        }
+    }
     Some(Config {
         listen: listen?,
         tls: tls?,
@@ -212,47 +223,6 @@ fn check_aliases(upstreams: &[UpstreamDraft<'_>], pools: &[PoolDraft]) {
                 let message =
                     format!("no pool with the worker {name:?} has the model {model:?}{guess}");
                 field.wrong::<()>(message);
-            }
-        }
-    }
-}
-
-/// Checks that each model whose hosted budget counts money has a price on all hosted workers of its pool. A request
-/// without a price would cost nothing, so the budget would never be used up.
-fn check_money_budgets(
-    root: &ConfigField<'_>,
-    prices: &ModelPrices,
-    upstreams: &[UpstreamDraft<'_>],
-    pools: &[PoolDraft],
-) {
-    let is_hosted = |worker: &&String| {
-        let configs = upstreams.iter().filter_map(|upstream| upstream.config.as_ref());
-        configs.into_iter().any(|config| config.name == **worker && config.tier > 0)
-    };
-    for (pool_place, config) in
-        pools.iter().enumerate().filter_map(|(place, pool)| Some((place, pool.config.as_ref()?)))
-    {
-        for (place, model) in config.models.iter().enumerate() {
-            let budget = &model.hosted_budget;
-            if budget.money_per_day.is_none() && budget.money_per_month.is_none() {
-                continue;
-            }
-            let has_price = |worker: &str| {
-                prices.all().any(|price| {
-                    price.model == model.name
-                        && price.upstream.as_deref().is_none_or(|name| name == worker)
-                })
-            };
-            if let Some(worker) = config.workers.iter().filter(is_hosted).find(|it| !has_price(it))
-            {
-                let path = format!("pools[{pool_place}].models[{place}].hosted_budget");
-                let message = format!(
-                    "counts money, and the model {:?} has no price on {worker:?}: add one to prices (0 if it costs \
-                     nothing), or state tokens",
-                    model.name
-                );
-                let place = root.node.locate(&path).unwrap_or(root.node.place);
-                root.wrong_at::<()>(place, &path, message);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Warnings about policies that are valid but probably a mistake, because some requests may wait forever.
+//! Warnings about settings that are valid but probably a mistake: policies with which some requests may wait forever,
+//! and weights of tokens that are far from what workers spend.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use fairgate_core::policy::{
 };
 
 use crate::classes::{ClassArbiter, ClassInside, PolicyClass, PolicyClasses};
-use crate::config::{Config, PoolConfig, UpstreamConfig};
+use crate::config::{Config, CostConfig, CostUnit, PoolConfig, UpstreamConfig};
 
 /// Warning about a setting of a policy that may let requests wait forever, with a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,26 @@ impl Config {
         }
     }
 }
+
+impl Config {
+    /// Returns true if all tokens of a pool weigh the same although it has own workers, which spend far more time on an
+    /// output token than on an input token.
+    pub fn has_equal_weights(&self, pool: &PoolConfig) -> bool {
+        let CostConfig { unit, input_milli, cached_milli, output_milli, .. } = pool.cost;
+        let is_own = |upstream: &UpstreamConfig| {
+            pool.workers.contains(&upstream.name)
+                && upstream.tier == 0
+                && !upstream.quota.is_hosted()
+        };
+        let are_equal = input_milli == output_milli && cached_milli == output_milli;
+        unit == CostUnit::Tokens && are_equal && self.upstreams.iter().any(is_own)
+    }
+}
+
+/// Warning about pools with [equal weights](Config::has_equal_weights).
+pub const EQUAL_WEIGHTS_WARNING: &str = "input, cached and output tokens weigh the same, but an output token takes a GPU many \
+    times as long as an input token, so tenants with long answers get more of its time. `fairgate calibrate POOL` shows what \
+    each tenant uses, and `cost: {unit: worker_time}` shares the time. See docs/currency.md#equal-weights";
 
 impl PolicyClasses {
     /// Returns the warnings about a policy file, independent of any pool.

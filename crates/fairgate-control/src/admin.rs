@@ -18,6 +18,7 @@ mod config;
 mod declared;
 mod events;
 mod explanation;
+mod export;
 mod fairshare;
 mod fleet;
 mod flow_settings;
@@ -46,6 +47,7 @@ mod requests;
 mod session;
 mod tenants;
 mod undo;
+mod unit_switch;
 mod usage;
 mod weight;
 mod what_if;
@@ -82,6 +84,7 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
             get(groups::show).patch(groups::patch).delete(groups::remove),
         )
         .route("/api/v1/groups/{name}/budgets", get(budgets::of_group))
+        .route("/api/v1/budgets", get(budgets::spent))
         .route("/api/v1/hosted", get(hosted::show).patch(hosted::patch))
         .route("/api/v1/prices", get(prices::list))
         .route("/api/v1/tenants", get(tenants::list).post(tenants::create))
@@ -97,6 +100,7 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
         .route("/api/v1/keys/{id}/budgets", get(budgets::of_key))
         .route("/api/v1/usage", get(usage::usage))
         .route("/api/v1/attempts", get(attempts::list))
+        .route("/api/v1/export/check", get(export::check))
         .route("/api/v1/audit", get(audit::list))
         .route("/api/v1/audit/{id}/undo", post(undo::undo))
         .route("/api/v1/pools", get(pools::list))

@@ -3,15 +3,18 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use fairgate_config::{ConfigErrors, ReloadPlan};
+use fairgate_export::LedgerExport;
 use fairgate_fleet::Fleet;
 use fairgate_store::{DeclarationPlan, InstallationSecret, KeyHash, UnixMicros};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use crate::event_hub::EventHub;
+use crate::export_setup::export_to;
 use crate::live::{PoolHistories, PoolSnapshotCache, RecentFlowsCache, sample_until_closing};
 use crate::login_tries::LoginTries;
 use crate::projects_cache::ProjectsCache;
@@ -22,6 +25,8 @@ use fairgate_proxy::forward::DataPlane;
 const WATCHERS_MAX: usize = 64;
 /// Maximum number of concurrent searches for a request by its id. Each search may copy a pool.
 const SEARCHES_MAX: usize = 8;
+/// Greatest number of lines that one look into a journal reads.
+const JOURNAL_LINES_MAX: u64 = 5_000_000;
 
 /// Maximum number of agents that wait for a task at once.
 const CLAIMS_MAX: usize = 4096;
@@ -71,6 +76,8 @@ pub struct ControlPlane {
     pub fleet: Fleet,
     /// Hash of the admin token; replaced by a reload.
     pub admin_token: ArcSwap<KeyHash>,
+    /// Export of the ledger; `None` if the configuration asks for none.
+    pub(crate) export: Option<Arc<LedgerExport>>,
     pub(crate) snapshots: PoolSnapshotCache,
     pub(crate) flows: RecentFlowsCache,
     pub(crate) histories: Arc<PoolHistories>,
@@ -78,6 +85,7 @@ pub struct ControlPlane {
     pub(crate) searches: Semaphore,
     /// Permits to read a journal: one look at a time.
     pub(crate) journal_looks: Arc<Semaphore>,
+    journal_lines_max: AtomicU64,
     pub(crate) claims: Semaphore,
     pub(crate) event_hub: Arc<EventHub>,
     pub(crate) login_tries: LoginTries,
@@ -93,7 +101,10 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Creates a control plane without a reloader. Reloads are refused until [`ControlPlane::set_reloader`] sets one.
     pub fn new(data: Arc<DataPlane>, fleet: Fleet, admin_token: KeyHash) -> Self {
+        let clickhouse = data.config.load().store.clickhouse.clone();
+        let export = clickhouse.map(|clickhouse| export_to(&clickhouse, &data.store));
         Self {
+            export,
             data,
             fleet,
             admin_token: ArcSwap::from_pointee(admin_token),
@@ -103,6 +114,7 @@ impl ControlPlane {
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             searches: Semaphore::new(SEARCHES_MAX),
             journal_looks: Arc::new(Semaphore::new(1)),
+            journal_lines_max: AtomicU64::new(JOURNAL_LINES_MAX),
             claims: Semaphore::new(CLAIMS_MAX),
             event_hub: Arc::default(),
             login_tries: LoginTries::default(),
@@ -124,6 +136,15 @@ impl ControlPlane {
     pub async fn sample_pools_at(&self, time: UnixMicros) {
         self.histories.set_time(time);
         self.histories.sample(&self.data.pools.all(), &self.data.refusals).await;
+    }
+
+    /// Sets the greatest number of lines that one look into a journal reads. For tests, whose journals are short.
+    pub fn set_journal_lines_max(&self, lines: u64) {
+        self.journal_lines_max.store(lines, Ordering::Relaxed);
+    }
+
+    pub(crate) fn journal_lines_max(&self) -> u64 {
+        self.journal_lines_max.load(Ordering::Relaxed)
     }
 
     /// Sets the reloader behind `POST /api/v1/config/reload`. Later calls have no effect.

@@ -18,6 +18,8 @@ pub(crate) enum HubEvent {
     Live(Option<Arc<str>>),
     /// An attempt has ended with this row.
     Ended(Arc<AttemptRow>),
+    /// So many attempts have ended that the hub itself missed this number of them.
+    EndedMissed(u64),
     /// The fleet has changed. The text is what changed, for the admin.
     Fleet(Arc<str>),
     /// A change was audited, for the admin.

@@ -35,7 +35,11 @@ pub async fn prune_until_closing(app: Arc<ControlPlane>) {
         let days = app.data.config.load().store.keep_days;
         if let Some(days) = days {
             let before = UnixMicros(wall_clock::now().0.saturating_sub(i64::from(days) * DAY_US));
-            match app.data.store.prune(before).await {
+            let removed = match &app.export {
+                Some(export) => export.prune(before).await,
+                None => app.data.store.prune(before).await,
+            };
+            match removed {
                 Ok(0) => {}
                 Ok(rows) => tracing::info!(rows, days, "old rows left the ledger"),
                 Err(error) => tracing::error!(%error, days, "old rows could not be removed"),

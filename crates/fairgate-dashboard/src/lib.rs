@@ -168,6 +168,13 @@ mod tests {
         }
     }
 
+    /// The program grows by the files as they are; their gzipped copies are made when they are first asked for.
+    #[test]
+    fn the_program_grows_by_less_than_two_megabytes() {
+        let bytes: usize = FILES.iter().map(|(path, bytes)| path.len() + bytes.len()).sum();
+        assert!((100_000..2_000_000).contains(&bytes), "{bytes} bytes");
+    }
+
     /// Two files with one ETag would replace each other in no browser, but the same content must not have two.
     #[test]
     fn an_etag_follows_the_content() {

@@ -2,8 +2,8 @@
 //! these tokens.
 //!
 //! The kind of a file follows from the type that the JSON part around it states, and from the file's first bytes. The
-//! tokens of an image are computed from the size in its header, those of a PDF from its pages and its bytes, and those
-//! of a sound from its bytes. A text in base64 counts by its bytes, like other text. An image that the body only names
+//! tokens of an image are computed from the size in its header, those of a PDF from its pages, its bytes and its text, and
+//! those of a sound from its bytes. A text in base64 counts by its bytes, like other text. An image that the body only names
 //! by id or URL counts as the largest image. Any other file that is only named, or whose kind is not known, could hold
 //! as much as the model can read.
 //!
@@ -241,9 +241,9 @@ impl<'a> FileSearch<'a> {
             let pdf = self.pdf_budget.scan(encoded);
             let by_bytes = |bytes: u64| bytes.div_ceil(rates.pdf_bytes_per_token.max(1));
             match pdf {
-                Some(pdf) => {
-                    by_bytes(pdf.bytes).max(pdf.pages.saturating_mul(rates.pdf_page_tokens))
-                }
+                Some(pdf) => by_bytes(pdf.bytes)
+                    .max(pdf.pages.saturating_mul(rates.pdf_page_tokens))
+                    .max(text_tokens(pdf.text_bytes)),
                 None => by_bytes(bytes).max(rates.unreadable_tokens),
             }
         } else if kind == FileKind::Image || file.media_type.starts_with("image/") {
@@ -258,8 +258,7 @@ impl<'a> FileSearch<'a> {
         } else if kind == FileKind::Audio || file.media_type.starts_with("audio/") {
             bytes.div_ceil(rates.audio_bytes_per_token.max(1))
         } else if file.media_type.starts_with("text/") || file.media_type == "application/json" {
-            // Text by bytes, as everywhere.
-            bytes.div_ceil(2)
+            text_tokens(bytes)
         } else {
             rates.unreadable_tokens
         };
@@ -322,6 +321,11 @@ impl<'a> FileString<'a> {
         let payload = comma.map(|at| &string[at..]).filter(|payload| is_base64(payload));
         Self { media_type: own(stated), base64: payload }
     }
+}
+
+/// Returns the tokens that a budget reserves for text, here as everywhere.
+fn text_tokens(bytes: u64) -> u64 {
+    bytes.div_ceil(2)
 }
 
 /// Returns true if the text is a URL.

@@ -58,7 +58,7 @@ struct ExistingTask {
 }
 
 /// Adds tasks. If `tenant` is given, only its projects, tasks and workspaces exist for the caller, and it may name no
-/// agents, which belong to all tenants. The names that it gives begin with those of its projects.
+/// agents, which belong to all tenants. The names that a tenant or an agent gives begin with those of their projects.
 pub(crate) fn add(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -80,6 +80,8 @@ pub(crate) fn add(
             let problem = "only an operator may name an agent";
             return Err(invalid(format!("{}.affinity", fields[place]), problem));
         }
+    }
+    if tenant.is_some() || call.is_by_agent() {
         check_scoped_names(&fields, &tasks)?;
     }
     for (field, task) in fields.iter().zip(&tasks) {

@@ -35,6 +35,11 @@ impl CallContext {
         self.actor == "admin" || self.actor.starts_with("admin:")
     }
 
+    /// Returns whether an agent makes this call.
+    pub(crate) fn is_by_agent(&self) -> bool {
+        self.actor.starts_with("agent:")
+    }
+
     /// Writes one entry of the audit trail, with the actor and time of this call.
     pub(crate) fn audit(
         &self,

@@ -85,6 +85,8 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
             reserved: held.get(&id).copied().unwrap_or(0),
             baseline: account.baseline(window, now),
             learned_estimate: row.count_or_null(8)?,
+            due_share: None,
+            got_share: None,
             share_ppm: None,
             target_ppm: None,
             ready: 0,
@@ -96,12 +98,12 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
     })?;
     set_shares(&mut views);
     if call.options.share == FleetShare::Tenant {
-        set_targets_by_tenant(tx, &mut views)?;
+        set_due_by_tenant(tx, &mut views)?;
     }
     Ok(views)
 }
 
-/// Sets `share_ppm` and `target_ppm` of each active project. Both are parts of the sum over all active projects.
+/// Sets the parts that each active project is due and got. Both are parts of the sum over all active projects.
 fn set_shares(views: &mut [ProjectView]) {
     let active = || views.iter().filter(|view| view.status == FleetProjectStatus::Active);
     let charged: u128 = active().map(|view| u128::from(view.charged)).sum();
@@ -111,14 +113,29 @@ fn set_shares(views: &mut [ProjectView]) {
         ppm.map(|ppm| u64::try_from(ppm).unwrap_or(u64::MAX))
     };
     for view in views.iter_mut().filter(|view| view.status == FleetProjectStatus::Active) {
-        view.share_ppm = ppm(view.charged, charged);
-        view.target_ppm = ppm(view.weight.0.thousandths(), weight);
+        set_got(view, ppm(view.charged, charged));
+        set_due(view, ppm(view.weight.0.thousandths(), weight));
     }
 }
 
-/// Sets `target_ppm` of each active project if tenants share agents first: the part of its tenant among the tenants with
+fn set_got(view: &mut ProjectView, ppm: Option<u64>) {
+    view.got_share = ppm.map(of_one);
+    view.share_ppm = ppm;
+}
+
+fn set_due(view: &mut ProjectView, ppm: Option<u64>) {
+    view.due_share = ppm.map(of_one);
+    view.target_ppm = ppm;
+}
+
+/// Converts parts per million to a part of 1.
+fn of_one(ppm: u64) -> f64 {
+    ppm as f64 / 1e6
+}
+
+/// Sets the part that each active project is due if tenants share agents first: the part of its tenant among the tenants with
 /// active projects, times its own part among its tenant's active projects.
-fn set_targets_by_tenant(
+fn set_due_by_tenant(
     tx: &mut dyn Transaction,
     views: &mut [ProjectView],
 ) -> Result<(), StoreError> {
@@ -136,7 +153,7 @@ fn set_targets_by_tenant(
         let own = u128::from(view.weight.0.thousandths());
         let of_tenant = weight_of(&view.tenant) * 1_000_000 / all.max(1);
         let ppm = own.saturating_mul(of_tenant) / sums[&view.tenant].max(1);
-        view.target_ppm = u64::try_from(ppm).ok();
+        set_due(view, u64::try_from(ppm).ok());
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fairgate_api::agents::{Claim, NeededResult};
+use fairgate_api::prompt_fields::{self, PromptPart};
 use fairgate_store::{StoreError, Transaction};
 
 use crate::call_context::not_found;
@@ -19,61 +20,12 @@ pub(crate) const RESULT_MAX: usize = 1 << 20;
 /// Longest prompt with results, in bytes. Results beyond it are left out of the prompt; agents can still read them.
 const EXPANDED_PROMPT_MAX: usize = 4 << 20;
 
-/// Part of a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PromptPart<'a> {
-    /// Text that stays as it is.
-    Text(&'a str),
-    /// Field for the result of a task, with the task's name and the text of the field.
-    Result { task: &'a str, field: &'a str },
-}
-
-/// Divides a prompt into text and fields.
-fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
-    let mut parts = Vec::new();
-    let (mut text_start, mut from) = (0, 0);
-    while let Some(found) = prompt[from..].find("{{") {
-        let start = from + found;
-        match field_at(&prompt[start..]) {
-            Some((task, length)) => {
-                parts.push(PromptPart::Text(&prompt[text_start..start]));
-                let field = &prompt[start..start + length];
-                parts.push(PromptPart::Result { task, field });
-                text_start = start + length;
-                from = text_start;
-            }
-            None => from = start + 1,
-        }
-    }
-    parts.push(PromptPart::Text(&prompt[text_start..]));
-    parts
-}
-
-/// Returns the task's name and the length of the field that begins with this text; `None` if no field does.
-fn field_at(text: &str) -> Option<(&str, usize)> {
-    let inside = text.strip_prefix("{{")?.trim_start_matches(' ').strip_prefix("results.")?;
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
-    let end = inside.find(|c| !is_name(c)).unwrap_or(inside.len());
-    let (task, rest) = inside.split_at(end);
-    let rest = rest.trim_start_matches(' ').strip_prefix("}}")?;
-    (!task.is_empty()).then_some((task, text.len() - rest.len()))
-}
-
-/// Returns the names of the tasks whose results a prompt contains as fields.
-pub(crate) fn named_in(prompt: &str) -> Vec<&str> {
-    let task = |part| match part {
-        PromptPart::Result { task, .. } => Some(task),
-        PromptPart::Text(_) => None,
-    };
-    parts(prompt).into_iter().filter_map(task).collect()
-}
-
 /// Returns the prompt with the results of needed tasks in place of their fields. A field that names another task stays
 /// as it is.
 fn expanded(prompt: &str, results: &HashMap<String, Option<String>>) -> String {
     let mut text = String::with_capacity(prompt.len());
     let mut left = EXPANDED_PROMPT_MAX.saturating_sub(prompt.len());
-    for part in parts(prompt) {
+    for part in prompt_fields::parts(prompt) {
         match part {
             PromptPart::Text(part) => text.push_str(part),
             PromptPart::Result { task, field } => match results.get(task) {
@@ -108,7 +60,7 @@ fn marked(task: &str, result: Option<&str>, left: usize) -> String {
 /// Adds the results of the needed tasks to a claim: to its prompt where that has fields, and to its list of results.
 pub(crate) fn add_to_claim(tx: &mut dyn Transaction, claim: &mut Claim) -> Result<(), FleetError> {
     let sql = "SELECT n.needs, t.result FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.needs WHERE n.task = $1";
-    let named = named_in(&claim.prompt);
+    let named = prompt_fields::tasks(&claim.prompt);
     let mut lengths = BTreeMap::new();
     let mut results = HashMap::new();
     tx.each(sql, &[claim.task.as_str().into()], &mut |row| {
@@ -148,21 +100,6 @@ mod tests {
 
     fn results(list: &[(&str, Option<&str>)]) -> HashMap<String, Option<String>> {
         list.iter().map(|(task, result)| ((*task).to_owned(), result.map(str::to_owned))).collect()
-    }
-
-    #[test]
-    fn fields_are_found_and_other_braces_are_text() {
-        for (prompt, tasks) in [
-            ("a {{results.x}} b {{ results.y-1.z_2 }}", vec!["x", "y-1.z_2"]),
-            ("{{results.x}}{{results.x}}", vec!["x", "x"]),
-            ("{{{results.x}}}", vec!["x"]),
-            ("{{results.}} {{results.a b}} {{result.x}} {{ x }} {{results.x} }", vec![]),
-            ("{{results.x", vec![]),
-            ("{{", vec![]),
-            ("ä{{{{results.ä}}", vec![]),
-        ] {
-            assert_eq!(named_in(prompt), tasks, "{prompt}");
-        }
     }
 
     #[test]

@@ -431,52 +431,6 @@ impl Transaction for TimedTransaction<'_> {
     }
 }
 
-impl FleetTestWorld {
-    /// Inserts many projects, tasks, workspaces and agents at once, for measurements.
-    pub(crate) async fn fill(&self, projects: i64, tasks: i64, agents: i64) {
-        let bucket = self.rules().window.bucket(self.now);
-        let numbers =
-            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1)";
-        self.run(
-            &format!(
-                "{numbers} INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, \
-                 agent_max, budget, busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, \
-                 window_completed, created_at) SELECT 'p' || i, 'acme', i, 'ACTIVE', 1000 + i % 7 * 500, 8, false, '{{}}', \
-                 NULL, true, 0, 0, $2, 1000 * (i * 7919 % 1000), 100, 1, 0 FROM n"
-            ),
-            &[projects.into(), bucket.into()],
-        )
-        .await;
-        self.run(
-            &format!(
-                "{numbers} INSERT INTO fleet_tasks (id, project, made, state, priority, retries, open_needs, \
-                 ready_at, created_at, title, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, \
-                 used_before, calls) SELECT 't' || i, 'p' || (i % $2), i, 'READY', 100, 0, 0, 0, 0, 'a title', \
-                 3, 0, 0, 0, 0, 0, 0, 0 FROM n"
-            ),
-            &[tasks.into(), projects.into()],
-        )
-        .await;
-        self.prompts(2_000).await;
-        self.run(
-            &format!(
-                "{numbers} INSERT INTO fleet_workspaces (id, project, path, created_at) \
-                 SELECT 'w' || i, 'p' || (i % $2), '/w', 0 FROM n"
-            ),
-            &[(projects * 8).into(), projects.into()],
-        )
-        .await;
-        self.run(
-            &format!(
-                "{numbers} INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \
-                 SELECT 'a' || i, 'default', CAST('a' || i AS BLOB), '', 'ACTIVE', false, 0 FROM n"
-            ),
-            &[agents.into()],
-        )
-        .await;
-    }
-}
-
 /// Runs a test inside a transaction on a new database with one tenant `t`.
 pub(crate) fn in_memory(test: impl FnOnce(&mut dyn Transaction) + Send + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -82,6 +82,9 @@ impl Gateway {
         if let Err(error) = self.data.write_response_ids().await {
             drained.problems.push(format!("response ids could not be written: {error}"));
         }
+        if let Err(error) = self.data.write_price_sets().await {
+            drained.problems.push(format!("price sets of workers could not be written: {error}"));
+        }
         if let Err(error) = self.data.store.close().await {
             drained.problems.push(format!("store: {error}"));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fairgate_config::Config;
 use fairgate_control::control_plane::ControlPlane;
-use fairgate_control::{admin, retention, webhooks};
+use fairgate_control::{admin, ledger_export, retention, webhooks};
 use fairgate_fleet::{Fleet, SystemClock};
 use fairgate_proxy::forward::DataPlane;
 use fairgate_proxy::server::{GatewayServer, ListenerRoutes, bind};
@@ -112,6 +112,7 @@ impl Gateway {
         let mut tasks = data.spawn_background();
         tasks.push(tokio::spawn(control.fleet.run()));
         tasks.push(tokio::spawn(retention::prune_until_closing(control.clone())));
+        tasks.push(tokio::spawn(ledger_export::export_until_closing(control.clone())));
         tasks.push(tokio::spawn(control.clone().keep_histories()));
         tasks.push(tokio::spawn(webhooks::deliver_until_draining(control.clone())));
         let server = Arc::new(GatewayServer::new(data.clone(), tls));

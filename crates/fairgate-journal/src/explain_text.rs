@@ -227,6 +227,27 @@ pub fn got_and_due(got: i128, due: Option<DueService>) -> String {
     format!("got {tokens} and was due {}: {off}, {side} its bound of {bound}", due.tokens)
 }
 
+/// Words for the unit of a pool that counts worker time.
+pub const WORKER_TIME: &str = "µs of worker time";
+
+/// Words for the unit of a pool that counts money.
+pub const MONEY: &str = "micro-units of money";
+
+/// Replaces the word for tokens after each number by that of the unit in which the pool counts. Tokens of input and of
+/// caches, which are tokens in every pool, have another word before them and stay.
+pub fn in_unit(text: &str, unit: &str) -> String {
+    let mut parts = text.split(" token");
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_count = told.ends_with(|last: char| last.is_ascii_digit());
+        match part.strip_prefix('s').or(Some(part)).filter(|_| is_count) {
+            Some(rest) => told.extend([" ", unit, rest]),
+            None => told.extend([" token", part]),
+        }
+    }
+    told
+}
+
 /// Describes the part of a flow's cap that was in use while requests of the flow waited.
 pub fn cap_use(flow: &str, used: Percentage) -> String {
     format!("{flow} used {used} of its cap while requests of it waited")
@@ -347,5 +368,15 @@ mod tests {
         assert_eq!(safe_name("a\u{1b}[1m"), "a\\u{1b}[1m");
         assert_eq!(safe_name(&"x".repeat(61)), format!("{}…", "x".repeat(60)));
         assert_eq!([counted(1_u64, "token"), counted(0_u64, "token")], ["1 token", "0 tokens"]);
+    }
+
+    #[test]
+    fn only_counts_of_tokens_become_another_unit() {
+        let told = "tenant tokens got 2400 tokens and was due 1 token; 3 input tokens wait; flow a tokens waits";
+        assert_eq!(
+            in_unit(told, WORKER_TIME),
+            "tenant tokens got 2400 µs of worker time and was due 1 µs of worker time; 3 input tokens wait; flow a tokens \
+             waits"
+        );
     }
 }

@@ -197,6 +197,7 @@ fn tenant(case: &JudgedCase<'_>, i: usize) -> TenantReport {
         ideal_percent,
         got_percent,
         deviation_percent: percent(got_percent - ideal_percent, ideal_percent),
+        worker_time_percent: case.worker_time_percent(i),
         got_tokens: u64::try_from(flow.got).unwrap_or_default(),
         ideal_tokens: by_score.then_some(flow.ideal_times_weights as f64 / weights),
         bound_tokens: by_score.then(|| flow.off.bound_tokens()),
@@ -226,6 +227,16 @@ impl JudgedCase<'_> {
     fn final_rows(&self, tenant: usize) -> impl Iterator<Item = &fairgate_store::AttemptRow> {
         let name = self.scenario.tenants[tenant].name;
         self.evidence.ledger.rows.iter().filter(move |row| row.last && row.tenant == name)
+    }
+
+    /// Returns the part of the own workers' time that a tenant's attempts took, in percent; `None` if there is no such
+    /// time.
+    fn worker_time_percent(&self, tenant: usize) -> Option<f64> {
+        let name = self.scenario.tenants[tenant].name;
+        let rows = &self.evidence.ledger.rows;
+        let all: u64 = rows.iter().map(|row| row.worker_us).sum();
+        let own: u64 = rows.iter().filter(|row| row.tenant == name).map(|row| row.worker_us).sum();
+        (all > 0).then(|| percent(own as f64, all as f64))
     }
 
     fn names(&self) -> impl Iterator<Item = (usize, &'static str)> {

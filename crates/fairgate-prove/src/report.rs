@@ -83,6 +83,9 @@ pub struct TenantReport {
     /// Difference between the share that the tenant got and the share that it is due, in percent of the share that it
     /// is due.
     pub deviation_percent: f64,
+    /// Part of the own workers' time that the tenant's requests took, in percent of all tenants', by the gateway's meters
+    /// and over the whole experiment. `None` if the ledger has no such time.
+    pub worker_time_percent: Option<f64>,
     /// Tokens used by the tenant's requests that ended within the measured window.
     pub got_tokens: u64,
     /// Tokens that the tenant's requests should ideally have used within the measured window.

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod open_files;
 pub mod phase;
 pub mod pools;
+mod price_set_audit;
 mod provider_probe;
 pub mod refusal;
 mod reply;

@@ -159,6 +159,19 @@ impl Metrics {
         }
     }
 
+    /// Counts the time that an attempt took of its worker, in microseconds of the full worker.
+    pub fn count_worker_time(&self, pool: &str, tenant: &str, worker_us: u64) {
+        if worker_us == 0 {
+            return;
+        }
+        let pool = self.names.label(pool);
+        let labels = PoolLabel { pool: pool.clone() };
+        self.instruments.worker_time.get_or_create(&labels).inc_by(worker_us);
+        if let Some(tenants) = &self.tenants {
+            tenants.count_worker_time(pool, tenant, worker_us);
+        }
+    }
+
     /// Counts one attempt that was made for a task of this project, with its tokens as the provider counts them.
     pub fn count_project_use(&self, project: &str, provider_tokens: u64) {
         let labels = ProjectLabel { project: self.project_names.label(project) };

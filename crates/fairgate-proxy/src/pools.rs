@@ -17,6 +17,7 @@ mod spending;
 mod state_files;
 mod state_units;
 mod uncached_costs;
+mod worker_meters;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};
@@ -52,8 +53,10 @@ pub use self::spending::{SpentByTier, TenantSpending, TierUse};
 pub(crate) use self::uncached_costs::UncachedCostGuard;
 pub use self::uncached_costs::UncachedCosts;
 pub use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
-pub use crate::upstream::QuotaView;
-pub use crate::worker_time::{TenantWork, TypicalRequest, WorkerCalibration};
+pub use crate::upstream::{QuotaView, UpstreamOutage};
+pub use crate::worker_time::{
+    TenantWork, TypicalRequest, WorkerCalibration, nearest_token_weights,
+};
 
 use self::account_models::AccountModelKey;
 use self::discover::SystemResolver;
@@ -61,6 +64,7 @@ use self::roster::WorkerRoster;
 
 use crate::live_count::LiveCount;
 use crate::upstream::{ProviderAccount, UpstreamWatcher};
+use crate::worker_time::WorkerMeter;
 
 /// All pools of a gateway. A reload replaces the served configuration as a whole.
 pub struct Pools {
@@ -187,6 +191,20 @@ impl Pools {
     /// Returns the states of all models of all accounts at providers. Those of one account are next to each other.
     pub(crate) fn accounts(&self) -> Vec<Arc<ProviderAccount>> {
         self.served.load().accounts.values().cloned().collect()
+    }
+
+    /// Returns the meters of all workers whose time has a price, each once.
+    pub(crate) fn worker_meters(&self) -> Vec<Arc<WorkerMeter>> {
+        let mut meters: Vec<Arc<WorkerMeter>> = Vec::new();
+        for pool in self.served.load().pools.values() {
+            let setup = pool.setup();
+            for meter in setup.workers.iter().filter_map(|worker| worker.meter.as_ref()) {
+                if !meters.iter().any(|known| Arc::ptr_eq(known, meter)) {
+                    meters.push(meter.clone());
+                }
+            }
+        }
+        meters
     }
 
     /// Returns the model of this name; `None` if no pool serves it.

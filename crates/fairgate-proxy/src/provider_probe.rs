@@ -274,6 +274,8 @@ impl ProbeReport {
             cache_written_1h_tokens: 0,
             estimate_uncached: 0,
             charged_uncached: 0,
+            worker_us: 0,
+            price_set: None,
             claim: None,
         }
     }

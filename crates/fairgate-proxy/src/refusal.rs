@@ -506,6 +506,16 @@ pub(crate) fn model_has_no_price(model: &str) -> Refusal {
     Refusal::new(RefusalCode::ModelHasNoPrice, message).with_param("model")
 }
 
+/// Refuses with 403 because the pool counts money, and no worker that the request may go to has a price now.
+pub(crate) fn model_has_no_price_in_pool(model: &str) -> Refusal {
+    let shown: String = model.chars().take(128).collect();
+    let message = format!(
+        "The pool counts money, and the model {shown:?} has no price today on a worker that this request may go to. Ask for \
+         another model, or have the gateway's operator add a price."
+    );
+    Refusal::new(RefusalCode::ModelHasNoPrice, message).with_param("model")
+}
+
 pub(crate) fn unserved_dialect(model: &str, instead: &str) -> Refusal {
     let message =
         format!("The upstreams of the model {model:?} do not serve this route. Use {instead}.");

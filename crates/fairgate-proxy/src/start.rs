@@ -17,6 +17,7 @@ use crate::live_count::LiveCount;
 use crate::metrics::Metrics;
 use crate::phase::GatewayLifecycle;
 use crate::pools::{self, Pools, PoolsError};
+use crate::price_set_audit::PriceSetWriter;
 use crate::provider_probe;
 use crate::request_id::RequestIdGenerator;
 
@@ -74,13 +75,14 @@ impl DataPlane {
             salt_secret: store.installation_secret(SALT_SECRET_NAME).await?,
             log_throttle: Arc::new(LogThrottle::default()),
             detached_rows: LiveCount::default(),
+            price_sets: Arc::default(),
             config: Arc::new(ArcSwap::from_pointee(config)),
             store,
         })
     }
 
     /// Starts the tasks that run beside requests: following the directory, writing the ids of responses, keeping learned
-    /// rates, following the DNS names of workers, and probing providers' accounts.
+    /// rates, following the DNS names of workers, probing providers' accounts, and writing price sets of workers.
     pub fn spawn_background(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
         let app = self.clone();
         let following = async move { app.directory_sync.refresh_until_closed(&app.phase).await };
@@ -91,12 +93,20 @@ impl DataPlane {
             self.log_throttle.clone(),
         );
         let names = pools::follow_names(self.pools.clone(), self.log_throttle.clone());
+        let price_sets = PriceSetWriter {
+            audit: self.price_sets.clone(),
+            pools: self.pools.clone(),
+            store: self.store.clone(),
+            phase: self.phase.clone(),
+            log_throttle: self.log_throttle.clone(),
+        };
         vec![
             tokio::spawn(following),
             tokio::spawn(forward::store_ids(self.clone())),
             tokio::spawn(learned),
             tokio::spawn(names),
             tokio::spawn(provider_probe::run_probes(self.clone())),
+            tokio::spawn(price_sets.run()),
         ]
     }
 }

@@ -41,6 +41,7 @@ pub(crate) use self::account::{
     AccountMember, LeaseRefusalReport, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount,
     QuotaTicket, ReportedRefusal,
 };
+pub use self::condition::UpstreamOutage;
 pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
 pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};
 pub(crate) use self::failure_log::FailureCause;

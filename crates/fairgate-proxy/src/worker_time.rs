@@ -1,11 +1,17 @@
-//! Worker time in the gateway: one meter for each own worker of a pool, and the costs that follow from its prices.
+//! Worker time in the gateway: one meter for each own worker, and the costs that follow from its prices.
 //!
-//! The rules are in `fairgate-price`. This module adds what a gateway has: a clock, names of tenants and models, and
-//! a lock. A meter learns in every pool that sees all that its workers do, whatever the pool counts, so that
-//! `fairgate calibrate` can tell what a change of the unit would bring.
+//! The rules are in `fairgate-price`. This module adds what a gateway has: a clock, names of pools, tenants and models,
+//! and a lock. A meter learns in all pools that see all that its workers do, whatever the pools count, so that
+//! `fairgate calibrate` can tell what a change of the unit would bring. Pools that use the same worker share its meter
+//! (`pools/worker_meters.rs`).
 //!
 //! An attempt is counted on the terms that were in force when it got its slot, so a change of prices or of the unit
-//! concerns later attempts only.
+//! concerns later attempts only. The exception are terms from before anything was learned: an attempt that got its slot on
+//! them is counted on those that hold at its end. If the pool counts worker time, the row of the attempt has the id of its
+//! price set ([`PriceSetRecord`]), and the audit trail has the set.
+
+mod price_sets;
+mod recent_time;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,9 +22,13 @@ use std::time::{Duration, Instant};
 
 use fairgate_dialect::TokenUsage;
 use fairgate_price::worker_time::{
-    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, RequestWork, WorkSource,
-    WorkerPriceSet, WorkerPrices, WorkerTimeMeter,
+    FullBatch, GrantedRequest, LearningState, MeterStatus, MeteredRequest, NearestTokenWeights,
+    PredictedWindow, RequestWork, WorkSource, WorkerPriceSet, WorkerPrices, WorkerTimeMeter,
 };
+
+use self::price_sets::UsedPriceSets;
+pub(crate) use self::price_sets::{AttemptTerms, PriceSetRecord};
+use self::recent_time::RecentTime;
 
 /// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
 const NAMES_MAX: usize = 1024;
@@ -33,7 +43,7 @@ const FILL_PPM_MIN: u64 = 800_000;
 /// The most by which windows should be off, in millionths.
 const DEVIATION_PPM_MAX: u64 = 100_000;
 
-/// The meter of one worker in one pool.
+/// The meter of one worker, in all pools that use it.
 pub(crate) struct WorkerMeter {
     /// Time zero of the meter's clock.
     started: Instant,
@@ -47,8 +57,10 @@ struct WorkerMeterState {
     meter: WorkerTimeMeter,
     /// Tenant and model of each source.
     names: BTreeMap<WorkSource, (Box<str>, Box<str>)>,
-    /// Completed work by tenant.
-    tenants: BTreeMap<Box<str>, TenantWork>,
+    /// Completed work by pool, and there by tenant.
+    tenants: BTreeMap<Box<str>, BTreeMap<Box<str>, TenantWork>>,
+    /// Price sets by which attempts were counted.
+    used_sets: UsedPriceSets,
     /// Completed requests whose answers reported cached tokens, even if there were none.
     reported_cached: u64,
     completed: u64,
@@ -58,13 +70,13 @@ struct WorkerMeterState {
 }
 
 /// Reason for which learned prices are not exact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum MeterNote {
     NothingStreams,
     /// Part of the slots that decode while all are taken, in percent.
     LowFill(u64),
-    /// How far windows are from predicted, in percent.
-    WindowsOff(u64),
+    /// How far windows are from predicted, in percent, and the tenant in whose presence they are furthest.
+    WindowsOff(u64, Option<Box<str>>),
     NoCachedTokens,
 }
 
@@ -72,19 +84,28 @@ impl fmt::Display for MeterNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingStreams => f.write_str(
-                "nothing streams, so nothing is learned: one request in a hundred that streams is enough",
+                "nothing streams, so nothing is learned: one request in a hundred that streams is enough; see \
+                 docs/currency.md#nothing-streams",
             ),
             Self::LowFill(fill) => write!(
                 f,
-                "only {fill} % of the slots decode while all are taken: the slots are more than the engine's batch"
+                "only {fill} % of the slots decode while all are taken: the slots are more than the engine's batch; see \
+                 docs/currency.md#slots-above-the-batch"
             ),
-            Self::WindowsOff(off) => write!(
-                f,
-                "windows are {off} % from predicted: others use the worker, or work that tokens do not show"
-            ),
+            Self::WindowsOff(off, tenant) => {
+                write!(f, "windows are {off} % from predicted")?;
+                if let Some(tenant) = tenant {
+                    write!(f, ", most while {tenant:?} is served")?;
+                }
+                f.write_str(
+                    ": others use the worker, or work that tokens do not show; see \
+                     docs/currency.md#windows-far-from-predicted",
+                )
+            }
             Self::NoCachedTokens => f.write_str(
                 "no answer reported cached tokens, so cached prompts are priced as read: start vLLM with \
-                 --enable-prompt-tokens-details, SGLang with --enable-cache-report",
+                 --enable-prompt-tokens-details, SGLang with --enable-cache-report; see \
+                 docs/currency.md#cached-tokens-not-reported",
             ),
         }
     }
@@ -113,6 +134,17 @@ pub struct WorkerCalibration {
     pub requests: Vec<TypicalRequest>,
     /// Completed work of each tenant since the meter started.
     pub tenants: Vec<(Box<str>, TenantWork)>,
+    /// Worker time of each tenant's work that was completed in the last minute, in microseconds.
+    pub recent_us: Vec<(Box<str>, u64)>,
+    /// The last windows that prices were learned from, the oldest first.
+    pub windows: Vec<PredictedWindow>,
+}
+
+/// Returns the weights of tokens that come nearest to worker time, over the typical requests of all workers.
+pub fn nearest_token_weights(workers: &[WorkerCalibration]) -> Option<NearestTokenWeights> {
+    let requests = workers.iter().flat_map(|worker| &worker.requests);
+    let costs: Vec<_> = requests.map(|request| (request.work, request.cost_us)).collect();
+    NearestTokenWeights::of(&costs)
 }
 
 /// Completed work of a tenant.
@@ -122,6 +154,8 @@ pub struct TenantWork {
     pub tokens: u64,
     /// Cost in microseconds of the full worker, at the prices of the time when each request ended.
     pub time_us: u64,
+    /// The part of it of the last minute.
+    pub(crate) recent: RecentTime,
 }
 
 /// A tenant and a model, and a typical request of them.
@@ -135,6 +169,8 @@ pub struct TypicalRequest {
     pub work: RequestWork,
     /// Cost in microseconds of the full worker, at the prices in force.
     pub cost_us: u64,
+    /// How far the cost may be from the truth, in microseconds: two standard deviations. `None` if it is unknown.
+    pub margin_us: Option<u64>,
 }
 
 /// An attempt that its worker's meter follows. Dropping it ends it with unknown usage.
@@ -152,6 +188,8 @@ pub(crate) enum CostTerms {
     Tokens,
     /// The attempt costs microseconds of a full worker.
     WorkerTime(WorkerTimeTerms),
+    /// The attempt costs the micro-units of money that its provider takes.
+    Money,
 }
 
 /// Prices of a worker's time, and the batch of the full worker.
@@ -159,12 +197,14 @@ pub(crate) enum CostTerms {
 pub(crate) struct WorkerTimeTerms {
     pub(crate) prices: WorkerPrices,
     pub(crate) batch: FullBatch,
+    /// True if nothing was learned yet: what is granted on these terms is settled on those that hold at its end.
+    pub(crate) is_guess: bool,
 }
 
 impl WorkerTimeTerms {
     /// Returns what a price set states.
     pub(crate) fn of(set: &WorkerPriceSet) -> Self {
-        Self { prices: set.prices, batch: set.batch }
+        Self { prices: set.prices, batch: set.batch, is_guess: set.is_guess }
     }
 
     /// Returns the mean of workers' terms, weighted by their slots; `None` if there are no workers.
@@ -177,7 +217,8 @@ impl WorkerTimeTerms {
         });
         let mean = batches.fold(0, u128::saturating_add) / slots;
         let batch = FullBatch::from_thousandths(u64::try_from(mean).unwrap_or(u64::MAX));
-        Some(Self { prices, batch })
+        let is_guess = workers.iter().any(|(terms, _)| terms.is_guess);
+        Some(Self { prices, batch, is_guess })
     }
 
     /// Returns the cost of a usage in microseconds; 0 if nothing was used.
@@ -216,6 +257,7 @@ impl WorkerMeter {
                 meter,
                 names: BTreeMap::new(),
                 tenants: BTreeMap::new(),
+                used_sets: UsedPriceSets::default(),
                 reported_cached: 0,
                 completed: 0,
                 noted_us: 0,
@@ -258,21 +300,43 @@ impl WorkerMeter {
         *self.lock().meter.price_set()
     }
 
+    /// Returns the terms that hold now, and the id of their price set, by which an attempt on this worker is counted.
+    pub(crate) fn charged_terms(
+        &self,
+        pool: &str,
+        worker: &Arc<str>,
+    ) -> (WorkerTimeTerms, Arc<str>) {
+        let mut state = self.lock();
+        let set = *state.meter.price_set();
+        let id = state.used_sets.id_of(set, (pool, worker), self.stated.is_some());
+        (WorkerTimeTerms::of(&set), id)
+    }
+
+    /// Takes the price sets by which attempts were counted since the last call.
+    pub(crate) fn take_used_sets(&self) -> Vec<PriceSetRecord> {
+        self.lock().used_sets.take()
+    }
+
     /// Returns a typical request of this tenant and model; `None` if none has ended on this worker lately.
     pub(crate) fn typical_request(&self, tenant: &str, model: &str) -> Option<RequestWork> {
         let source = self.source(tenant, model);
         self.lock().meter.typical_request(source)
     }
 
-    /// Returns a summary of the meter of the worker with this name.
-    pub(crate) fn calibration(&self, worker: &str, slots: u64) -> WorkerCalibration {
+    /// Returns a summary of the meter of the worker with this name, with the work of a pool's tenants.
+    pub(crate) fn calibration(&self, pool: &str, worker: &str, slots: u64) -> WorkerCalibration {
+        let now_us = self.now_us(Instant::now());
         let state = self.lock();
         let (status, set) = (state.meter.status(), *state.meter.price_set());
         let named = |(source, work)| {
             let (tenant, model) = state.names.get(&source)?.clone();
-            Some(TypicalRequest { tenant, model, work, cost_us: set.prices.cost(work) })
+            let (cost_us, margin_us) = (set.prices.cost(work), state.meter.cost_margin(work));
+            Some(TypicalRequest { tenant, model, work, cost_us, margin_us })
         };
+        let tenants = state.tenants_of(pool);
+        let recent = tenants.iter().map(|(name, work)| (name.clone(), work.recent.sum(now_us)));
         WorkerCalibration {
+            recent_us: recent.collect(),
             worker: worker.to_owned(),
             slots,
             learning: learning_name(status.learning),
@@ -281,31 +345,44 @@ impl WorkerMeter {
             batch_thousandths: set.batch.thousandths(),
             notes: state.notes().iter().map(ToString::to_string).collect(),
             requests: state.meter.typical_requests().filter_map(named).collect(),
-            tenants: state.tenants.iter().map(|(name, work)| (name.clone(), *work)).collect(),
+            tenants,
+            windows: state.meter.recent_windows().collect(),
             status,
         }
     }
 
-    /// Counts a completed request of a tenant. `reports_cached` is true if its answer reported cached tokens. Returns what
-    /// keeps the prices from being exact, if that is new.
+    /// Counts a completed request of a tenant in a pool. `reports_cached` is true if its answer reported cached tokens.
     pub(crate) fn count_completed(
         &self,
-        at: Instant,
-        tenant: &str,
+        (pool, tenant): (&str, &str),
         work: RequestWork,
         reports_cached: bool,
-    ) -> Vec<String> {
-        let now_us = self.now_us(at);
+    ) {
+        let now_us = self.now_us(Instant::now());
         let mut state = self.lock();
         let time_us = state.meter.price_set().prices.cost(work);
         state.completed = state.completed.saturating_add(1);
         state.reported_cached = state.reported_cached.saturating_add(u64::from(reports_cached));
-        if state.tenants.contains_key(tenant) || state.tenants.len() < NAMES_MAX {
-            let sum = state.tenants.entry(tenant.into()).or_default();
+        if !state.tenants.contains_key(pool) {
+            state.tenants.insert(pool.into(), BTreeMap::new());
+        }
+        let Some(tenants) = state.tenants.get_mut(pool) else { return };
+        if !tenants.contains_key(tenant) {
+            if tenants.len() >= NAMES_MAX {
+                return;
+            }
+            tenants.insert(tenant.into(), TenantWork::default());
+        }
+        if let Some(sum) = tenants.get_mut(tenant) {
             sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
             sum.time_us = sum.time_us.saturating_add(time_us);
+            sum.recent.add(now_us, time_us);
         }
-        state.new_notes(now_us)
+    }
+
+    /// Returns what keeps the prices from being exact and did not at the last call, at most every 30 s.
+    pub(crate) fn new_notes(&self, at: Instant) -> Vec<String> {
+        self.lock().new_notes(self.now_us(at))
     }
 
     fn source(&self, tenant: &str, model: &str) -> WorkSource {
@@ -324,7 +401,15 @@ impl WorkerMeter {
 
 impl WorkerMeterState {
     fn notes(&self) -> Vec<MeterNote> {
-        notes(&self.meter.status(), self.completed, self.reported_cached)
+        let status = self.meter.status();
+        let worst = status.worst_source.and_then(|source| self.names.get(&source));
+        let worst = worst.map(|(tenant, _)| tenant.clone());
+        notes(&status, self.completed, self.reported_cached, worst)
+    }
+
+    fn tenants_of(&self, pool: &str) -> Vec<(Box<str>, TenantWork)> {
+        let of_pool = self.tenants.get(pool).into_iter().flatten();
+        of_pool.map(|(tenant, work)| (tenant.clone(), *work)).collect()
     }
 
     /// Returns the notes that did not hold at the last look, which was at least [`NOTES_INTERVAL_US`] ago.
@@ -407,7 +492,12 @@ fn learning_name(state: LearningState) -> &'static str {
 }
 
 /// Tells what keeps learned prices from being exact. Stated prices are what they are.
-fn notes(status: &MeterStatus, completed: u64, reported_cached: u64) -> Vec<MeterNote> {
+fn notes(
+    status: &MeterStatus,
+    completed: u64,
+    reported_cached: u64,
+    worst: Option<Box<str>>,
+) -> Vec<MeterNote> {
     if status.learning == LearningState::Stated {
         return Vec::new();
     }
@@ -418,7 +508,7 @@ fn notes(status: &MeterStatus, completed: u64, reported_cached: u64) -> Vec<Mete
     let notes = [
         is_silent.then_some(MeterNote::NothingStreams),
         has_low_fill.then_some(MeterNote::LowFill(status.fill_ppm / 10_000)),
-        is_off.then_some(MeterNote::WindowsOff(status.deviation_ppm / 10_000)),
+        is_off.then_some(MeterNote::WindowsOff(status.deviation_ppm / 10_000, worst)),
         hides_cached.then_some(MeterNote::NoCachedTokens),
     ];
     notes.into_iter().flatten().collect()
@@ -447,16 +537,17 @@ mod tests {
         let terms = |thousandths| WorkerTimeTerms {
             prices: PRICES,
             batch: FullBatch::from_thousandths(thousandths),
+            is_guess: thousandths == 16_000,
         };
         let mean = WorkerTimeTerms::mean(&[(terms(16_000), 16), (terms(4_000), 8)]).unwrap();
-        assert_eq!((mean.prices, mean.batch.thousandths()), (PRICES, 12_000));
+        assert_eq!((mean.prices, mean.batch.thousandths(), mean.is_guess), (PRICES, 12_000, true));
         assert_eq!(WorkerTimeTerms::mean(&[]), None);
     }
 
     #[test]
     fn nothing_used_costs_nothing() {
         let batch = FullBatch::from_thousandths(16_000);
-        let terms = WorkerTimeTerms { prices: PRICES, batch };
+        let terms = WorkerTimeTerms { prices: PRICES, batch, is_guess: false };
         assert_eq!(terms.cost(TokenUsage::default(), 1), 0);
         let usage = TokenUsage { input: 4096, cached: 0, output: 64 };
         assert_eq!(terms.cost(usage, 1), 74_579);
@@ -474,14 +565,22 @@ mod tests {
         streamed.note_output(at + Duration::from_millis(5), 3);
         streamed.end(at + Duration::from_millis(9), Some(WORK));
         assert_eq!(meter.typical_request("chat", "llama"), Some(WORK));
-        meter.count_completed(at, "chat", WORK, false);
-        let seen = meter.calibration("gpu", 16);
+        meter.count_completed(("pool", "chat"), WORK, false);
+        assert!(meter.calibration("other", "gpu", 16).tenants.is_empty());
+        let seen = meter.calibration("pool", "gpu", 16);
         let cost_us = meter.price_set().prices.cost(WORK);
-        let typical =
-            TypicalRequest { tenant: "chat".into(), model: "llama".into(), work: WORK, cost_us };
+        let typical = TypicalRequest {
+            tenant: "chat".into(),
+            model: "llama".into(),
+            work: WORK,
+            cost_us,
+            margin_us: None,
+        };
         assert_eq!((seen.requests, seen.learning), (vec![typical], "start"));
-        let work = TenantWork { tokens: 110, time_us: cost_us };
-        assert_eq!(seen.tenants, [("chat".into(), work)]);
+        assert!(matches!(&seen.tenants[..], [(name, TenantWork { tokens: 110, time_us, .. })]
+            if &**name == "chat" && *time_us == cost_us));
+        assert_eq!(seen.recent_us, [("chat".into(), cost_us)]);
+        assert!(seen.windows.is_empty());
     }
 
     #[test]
@@ -490,9 +589,9 @@ mod tests {
         for i in 0..3 * NAMES_MAX {
             let (tenant, now) = (i.to_string(), Instant::now());
             meter.granted(now, (&tenant, "llama"), WORK, false).end(now, Some(WORK));
-            meter.count_completed(now, &tenant, WORK, false);
+            meter.count_completed(("pool", &tenant), WORK, false);
         }
-        let seen = meter.calibration("gpu", 16);
+        let seen = meter.calibration("pool", "gpu", 16);
         assert!(meter.lock().names.len() <= NAMES_MAX && !seen.requests.is_empty());
         assert_eq!(seen.tenants.len(), NAMES_MAX);
     }
@@ -506,15 +605,18 @@ mod tests {
             deviation_ppm: 20_000,
             fill_ppm: 950_000,
             full_seconds: 30,
+            worst_source: None,
         };
-        let of = |status: MeterStatus, reported| notes(&status, 100, reported);
-        assert!(of(good, 1).is_empty() && notes(&good, 99, 0).is_empty());
+        let of = |status: MeterStatus, reported| notes(&status, 100, reported, Some("rag".into()));
+        assert!(of(good, 1).is_empty() && notes(&good, 99, 0, None).is_empty());
         assert_eq!(of(good, 0), [MeterNote::NoCachedTokens]);
         let fill_ppm = 250_000;
         assert_eq!(of(MeterStatus { fill_ppm, ..good }, 1), [MeterNote::LowFill(25)]);
         assert!(of(MeterStatus { fill_ppm, full_seconds: 29, ..good }, 1).is_empty());
         let deviation_ppm = 120_000;
-        assert_eq!(of(MeterStatus { deviation_ppm, ..good }, 1), [MeterNote::WindowsOff(12)]);
+        let off = of(MeterStatus { deviation_ppm, ..good }, 1);
+        assert_eq!(off, [MeterNote::WindowsOff(12, Some("rag".into()))]);
+        assert!(off[0].to_string().contains("most while \"rag\" is served"), "{}", off[0]);
         assert!(of(MeterStatus { deviation_ppm, windows: 15, ..good }, 1).is_empty());
         let silent = MeterStatus { learning: LearningState::NothingStreams, ..good };
         assert_eq!(of(silent, 1), [MeterNote::NothingStreams]);
@@ -527,10 +629,11 @@ mod tests {
         let meter = WorkerMeter::new(16, None);
         let later = |seconds| meter.started + Duration::from_secs(seconds);
         for _ in 0..100 {
-            assert!(meter.count_completed(later(1), "chat", WORK, false).is_empty());
+            meter.count_completed(("pool", "chat"), WORK, false);
+            assert!(meter.new_notes(later(1)).is_empty());
         }
-        let told = meter.count_completed(later(31), "chat", WORK, false);
+        let told = meter.new_notes(later(31));
         assert!(matches!(&told[..], [note] if note.starts_with("no answer reported")), "{told:?}");
-        assert!(meter.count_completed(later(62), "chat", WORK, false).is_empty());
+        assert!(meter.new_notes(later(62)).is_empty());
     }
 }

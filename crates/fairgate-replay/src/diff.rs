@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::edition::OtherEdition;
 use super::flow_tally::{FlowTallies, FlowTally};
+use crate::shown_unit::ShownUnit;
 use crate::text_format::{TimeSpan, counted, safe_name};
 use fairgate_table::{TableCell, TextTable};
 
@@ -180,10 +181,10 @@ impl PolicyDiff {
         writeln!(out)
     }
 
-    /// Writes the comparison as a table.
-    pub fn write_table(&self, mut out: impl Write) -> io::Result<()> {
+    /// Writes the comparison as a table, with costs in this unit.
+    pub fn write_table(&self, mut out: impl Write, unit: ShownUnit) -> io::Result<()> {
         let waits = ["wait p50", "wait p95", "wait max"];
-        let mut headings = vec![self.by, "requests", "granted", "tokens", "refused"];
+        let mut headings = vec![self.by, "requests", "granted", unit.word(), "refused"];
         if self.is_by_class() {
             headings.insert(4, "share");
         }

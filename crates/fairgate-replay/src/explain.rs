@@ -27,6 +27,7 @@ use super::path::{PathLevel, path};
 use super::steps::{ReplayListener, ReplayStep};
 use crate::error::ReplayError;
 use crate::files::time_of_day;
+use crate::shown_unit::ShownUnit;
 
 /// Greatest number of events that are reported for one wait of a request.
 const WAIT_EVENTS_MAX: usize = 12;
@@ -76,9 +77,9 @@ impl HistoryCollector {
         self.finished.is_empty()
     }
 
-    /// Writes the history as text.
-    pub fn write_words(&self, out: impl Write) -> io::Result<()> {
-        text::write(out, &self.id, &self.finished)
+    /// Writes the history as text, with costs in this unit.
+    pub fn write_words(&self, out: impl Write, unit: ShownUnit) -> io::Result<()> {
+        text::write(out, unit, &self.id, &self.finished)
     }
 
     /// Writes the history as one JSON object.

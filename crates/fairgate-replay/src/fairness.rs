@@ -8,21 +8,23 @@ use fairgate_journal::explain_text::{got_and_due, strict_order};
 use fairgate_journal::write_fairness;
 
 use super::edition::OtherEdition;
+use crate::shown_unit::ShownUnit;
 use crate::text_format::safe_name;
 use fairgate_table::{TableCell, TextTable};
 
-/// Writes the tables of each node, and a legend of the columns.
-pub fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
+/// Writes the tables of each node with service in this unit, and a legend of the columns.
+pub fn write_tables(pool: &Pool, unit: ShownUnit, mut out: impl Write) -> io::Result<()> {
     let nodes = pool.fairness();
     if nodes.is_empty() {
         return writeln!(out, "at the end the pool keeps no flow: nothing waits or is in flight");
     }
     for node in &nodes {
         writeln!(out, "{}", heading(node))?;
-        service(node).write(&mut out)?;
+        service(node, unit).write(&mut out)?;
         for flow in node.flows.iter().filter(|flow| !flow.is_within_bound()) {
             let name = format!("{} {}", node.by.name(), safe_name(&flow.name));
-            writeln!(out, "! {name} {}", got_and_due(flow.got, flow.due))?;
+            let told = got_and_due(flow.got, flow.due);
+            writeln!(out, "! {name} {}", unit.in_words(&told))?;
         }
         if node.flows.iter().any(|flow| flow.lag.is_some()) {
             writeln!(out)?;
@@ -30,7 +32,7 @@ pub fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    write_legend(&nodes, out)
+    write_legend(&nodes, unit, out)
 }
 
 /// Writes the report as one JSON list, in the journal's format.
@@ -55,14 +57,18 @@ fn heading(node: &NodeFairness) -> String {
 
 /// Builds a table of the service that each flow got and was due. The service due is left out if the node promises no
 /// shares, and the use of caps is added if a flow has a cap.
-fn service(node: &NodeFairness) -> TextTable {
+fn service(node: &NodeFairness, unit: ShownUnit) -> TextTable {
+    let (got, due) = match unit {
+        ShownUnit::Tokens => ("got tokens", "due tokens"),
+        ShownUnit::WorkerTime => ("got µs", "due µs"),
+        ShownUnit::Money => ("got micro-units", "due micro-units"),
+    };
     let promises = node.flows.iter().any(|flow| flow.due.is_some());
     let caps = node.flows.iter().any(|flow| flow.cap_use.is_some());
     let mut headings = vec![node.by.name()];
     headings.extend(promises.then_some("weight"));
-    headings.extend(["waiting", "in flight", "got tokens"]);
-    headings
-        .extend(promises.then_some(["due tokens", "difference", "bound"]).into_iter().flatten());
+    headings.extend(["waiting", "in flight", got]);
+    headings.extend(promises.then_some([due, "difference", "bound"]).into_iter().flatten());
     headings.extend(caps.then_some("cap use"));
     let strict = node.flows.iter().any(|flow| flow.goes_before.is_some());
     headings.extend(strict.then_some("order"));
@@ -122,7 +128,7 @@ fn none() -> String {
 }
 
 /// Writes a legend of the columns that are present.
-fn write_legend(nodes: &[NodeFairness], mut out: impl Write) -> io::Result<()> {
+fn write_legend(nodes: &[NodeFairness], unit: ShownUnit, mut out: impl Write) -> io::Result<()> {
     let any = |is: fn(&FlowFairness) -> bool| nodes.iter().flat_map(|node| &node.flows).any(is);
     let promises = any(|flow| flow.due.is_some());
     let off_in_drr = nodes
@@ -156,7 +162,13 @@ fn write_legend(nodes: &[NodeFairness], mut out: impl Write) -> io::Result<()> {
         ),
     ];
     for (_, line) in lines.iter().filter(|(is_there, _)| *is_there) {
-        writeln!(out, "{line}")?;
+        match unit.words() {
+            None => writeln!(out, "{line}")?,
+            Some(words) => {
+                let line = line.replace("tokens served", &format!("{words} served"));
+                writeln!(out, "{}", line.replace("in tokens", &format!("in {words}")))?;
+            }
+        }
     }
     Ok(())
 }

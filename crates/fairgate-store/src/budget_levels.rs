@@ -16,7 +16,7 @@ pub fn budgets_used(
     at: UnixMicros,
 ) -> Result<Vec<BudgetBalance>, StoreError> {
     let [day, month] = BudgetPeriod::ALL.map(|period| period.first_day(at).0);
-    let values = [i64::from(day).into(), i64::from(month).into(), i64::from(percent).into()];
+    let values = [day.into(), month.into(), i64::from(percent).into()];
     let balances = tx.list(BUDGETS_USED, &values, |row| rows::budget_balance(row, at))?;
     // The statement divides first, so that no product leaves the range of its integers, and finds a few too many.
     Ok(balances.into_iter().filter(|balance| balance.is_used(percent)).collect())

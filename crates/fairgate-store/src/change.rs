@@ -85,6 +85,12 @@ impl DirectoryChange {
         }
     }
 
+    /// Returns true if the change concerns what gateways keep of the directory in memory. An entry of the audit trail
+    /// alone does not.
+    pub(crate) fn changes_directory(&self) -> bool {
+        !matches!(self, Self::Note { .. })
+    }
+
     /// Returns the object that exists already and would be changed.
     fn changed_object(&self) -> Option<(DeclaredKind, &str)> {
         match self {

@@ -52,8 +52,8 @@ impl AttemptRow {
         check_request(&self.request)?;
         let Self { group, tenant, key, route, model, .. } = self;
         [group, tenant, key, route, model].into_iter().for_each(clamp_text);
-        let Self { agent, session, pool, worker, code, price, class, .. } = self;
-        [agent, session, pool, worker, code, price, class]
+        let Self { agent, session, pool, worker, code, price, price_set, class, .. } = self;
+        [agent, session, pool, worker, code, price, price_set, class]
             .into_iter()
             .flatten()
             .for_each(clamp_text);
@@ -69,6 +69,7 @@ impl AttemptRow {
         clamp_number(&mut self.estimate_uncached);
         clamp_number(&mut self.charged_uncached);
         clamp_number(&mut self.provider_tokens);
+        clamp_number(&mut self.worker_us);
         clamp_number(&mut self.money.0);
         clamp_number(&mut self.waited_us);
         clamp_number(&mut self.total_us);
@@ -150,6 +151,8 @@ impl Reservation {
             cache_written_1h_tokens: 0,
             estimate_uncached: self.tokens,
             charged_uncached: self.tokens,
+            worker_us: 0,
+            price_set: None,
             claim: self.claim.clone(),
         }
     }

@@ -112,6 +112,14 @@ pub struct AttemptRow {
     /// earlier version.
     #[serde(default)]
     pub charged_uncached: u64,
+    /// Time of an own worker that the attempt took, in microseconds of the full worker; 0 if the worker's time has no
+    /// price, and in rows of an earlier version.
+    #[serde(default)]
+    pub worker_us: u64,
+    /// Id of the price set by which the scheduler counted `worker_us`; absent if the pool does not count worker time, or
+    /// if the worker has no prices of its own. The audit trail has the prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_set: Option<String>,
     /// Task and claim for which the request was made; absent if the request did not use a task key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<TaskClaim>,
@@ -344,6 +352,8 @@ pub struct UsageSums {
     pub omitted: u64,
     /// Charged tokens of all ledger rows that the query selects, also of those whose sums are omitted.
     pub charged: u64,
+    /// Time of own workers that these rows took, in microseconds of a full worker.
+    pub worker_us: u64,
 }
 
 /// Usage of all rows that have the same values of the grouping columns.
@@ -368,6 +378,9 @@ pub struct UsageRow {
     pub charged: u64,
     /// Unweighted input and output tokens, which providers and token budgets count.
     pub provider_tokens: u64,
+    /// Time of own workers that all rows of the group took, in microseconds of a full worker.
+    #[serde(default)]
+    pub worker_us: u64,
     /// Money that all rows of the group cost, in micro-units of the installation's currency.
     pub money: MicroUnits,
     /// Mean queue wait of the last attempts of the requests, in microseconds.

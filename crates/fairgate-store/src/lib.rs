@@ -14,10 +14,12 @@ mod declaration_rows;
 mod declarations;
 mod directory;
 mod error;
+mod export_lock;
 mod installation_secret;
 mod key_rights;
 mod key_uses;
 mod ledger;
+mod ledger_export;
 mod log_throttle;
 mod migrations;
 mod pending_permits;
@@ -55,6 +57,7 @@ pub use directory::{
     GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
 };
 pub use error::StoreError;
+pub use export_lock::ExportLock;
 pub use fairgate_money::{Currency, MicroUnits, Price};
 pub use fairgate_time::UnixMicros;
 pub use fairgate_usage::{
@@ -69,6 +72,10 @@ pub use ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, ChargeColumn, HostedMaximum, LedgerQuery,
     PriceVersion, Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow,
     UsageSource, UsageSums,
+};
+pub use ledger_export::{
+    ExportBacklog, ExportFuture, ExportPosition, ExportedRowLimits, LedgerDaySums, NumberedAttempt,
+    PrunedRows, RemovedAttempt,
 };
 pub use log_throttle::LogThrottle;
 pub use private_files::private_folder;

@@ -3,6 +3,7 @@
 //! with a line in this process's own [`Spool`], even if the server is away.
 
 mod address;
+mod advisory_lock;
 mod claims;
 mod column_arrays;
 mod connection;
@@ -44,6 +45,7 @@ use crate::spool::{RejectedRow, Spool, SpoolFiles};
 use crate::store_options::StoreOptions;
 use crate::transaction::TransactionJob;
 use address::PostgresAddress;
+pub(crate) use advisory_lock::AdvisoryLock;
 use connection::{
     ANSWER_TIMEOUT, PostgresConnection, SUM_TIMEOUT, with_answer_timeout, with_timeout,
 };
@@ -71,6 +73,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A database on PostgreSQL.
 pub(crate) struct PostgresStore {
+    address: Arc<PostgresAddress>,
     spool: Arc<Spool>,
     writer: mpsc::UnboundedSender<writer::PostgresWriterCommand>,
     /// Permits for rows that could not be written to the spool.
@@ -180,6 +183,7 @@ impl PostgresStore {
         tokio::spawn(lease.run(end));
         let desks = std::array::from_fn(|_| Mutex::new(link()));
         let store = Self {
+            address,
             spool,
             writer,
             permits: PendingPermits::new(options.pending_max),
@@ -258,6 +262,10 @@ impl PostgresStore {
 
     pub(crate) async fn prices(&self) -> Result<Vec<PriceVersion>> {
         read!(self, session => queries::prices(session))
+    }
+
+    pub(crate) async fn other_gateways(&self) -> Result<u64> {
+        read!(self, session => queries::other_gateways(session))
     }
 
     pub(crate) async fn currency(&self) -> Result<Option<Currency>> {
@@ -382,6 +390,12 @@ impl PostgresStore {
             Ok(outcome?)
         };
         self.liveness.wait_unless_silent_for(INSPECT_PATIENCE, inspected).await
+    }
+
+    /// Returns an advisory lock on a connection of its own, which is not opened yet.
+    pub(crate) fn advisory_lock(&self, id: i64) -> AdvisoryLock {
+        let connection = PostgresConnection::new(Arc::clone(&self.address), self.liveness.clone());
+        AdvisoryLock::new(connection, id)
     }
 
     pub(crate) async fn ping(&self) -> Result<()> {

@@ -294,6 +294,8 @@ pub(crate) fn attempt(row: &(impl RowColumns + ?Sized)) -> Result<AttemptRow> {
         charged_uncached: row.count(37)?,
         cache_written_tokens: row.count(38)?,
         cache_written_1h_tokens: row.count(39)?,
+        worker_us: row.count(40)?,
+        price_set: row.text_or_null(41)?,
     })
 }
 
@@ -307,7 +309,7 @@ fn claim(row: &(impl RowColumns + ?Sized), first: usize) -> Result<Option<TaskCl
 }
 
 /// Reads the sums of one group. Returns them with the charged tokens of all groups, and the number of groups.
-pub(crate) fn usage(row: &impl RowColumns, query: &UsageQuery) -> Result<(UsageRow, u64, u64)> {
+pub(crate) fn usage(row: &impl RowColumns, query: &UsageQuery) -> Result<(UsageRow, UsageTotals)> {
     let named = |name: String, by: UsageGrouping| {
         let number = || name.parse::<i64>().unwrap_or(0);
         match by {
@@ -335,16 +337,28 @@ pub(crate) fn usage(row: &impl RowColumns, query: &UsageQuery) -> Result<(UsageR
         money: row.money(13)?,
         waited_us_p50: row.count_or_null(14)?,
         waited_us_p95: row.count_or_null(15)?,
+        worker_us: row.count(18)?,
     };
-    Ok((sums, row.count(16)?, row.count(17)?))
+    let totals =
+        UsageTotals { charged: row.count(16)?, groups: row.count(17)?, worker_us: row.count(19)? };
+    Ok((sums, totals))
 }
 
 /// Assembles the report of a usage query from its rows.
-pub(crate) fn usage_report(rows: Vec<(UsageRow, u64, u64)>) -> UsageSums {
-    let (charged, groups) = rows.first().map_or((0, 0), |(_, charged, groups)| (*charged, *groups));
-    let rows: Vec<UsageRow> = rows.into_iter().map(|(row, ..)| row).collect();
+pub(crate) fn usage_report(rows: Vec<(UsageRow, UsageTotals)>) -> UsageSums {
+    let totals = rows.first().map(|(_, totals)| *totals).unwrap_or_default();
+    let UsageTotals { charged, groups, worker_us } = totals;
+    let rows: Vec<UsageRow> = rows.into_iter().map(|(row, _)| row).collect();
     let shown = u64::try_from(rows.len()).unwrap_or(u64::MAX);
-    UsageSums { rows, omitted: groups.saturating_sub(shown), charged }
+    UsageSums { rows, omitted: groups.saturating_sub(shown), charged, worker_us }
+}
+
+/// Totals over all groups of a usage query, which each of its rows has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UsageTotals {
+    charged: u64,
+    groups: u64,
+    worker_us: u64,
 }
 
 pub(crate) fn audit(row: &impl RowColumns) -> Result<AuditEntry> {

@@ -16,8 +16,8 @@ use crate::stored_words::StoredWord;
 
 pub(crate) use sums::{
     ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, BUDGETS_USED, DROP_LOST, DROP_LOST_ATTEMPT,
-    DROP_RESERVATION, MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns,
-    reservation_columns, sum_columns,
+    DROP_RESERVATION, MODEL_SUMS, NOTE_LOST, NOTE_LOST_ATTEMPT, PUT_RESERVATION, RESERVATIONS,
+    add_to_sum, guess_columns, note_removed, reservation_columns, sum_columns,
 };
 
 pub(crate) use usage::usage;
@@ -373,7 +373,8 @@ macro_rules! attempt_columns {
         "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
          model, pool, worker, estimate, input_tokens, cached_tokens, output_tokens, charged, usage_source, waited_us, \
          first_token_us, total_us, status, outcome, code, brownout, occupied, provider_tokens, money, price, tier, class, \
-         project, task, epoch, estimate_uncached, charged_uncached, cache_written_tokens, cache_written_1h_tokens"
+         project, task, epoch, estimate_uncached, charged_uncached, cache_written_tokens, cache_written_1h_tokens, \
+         worker_us, price_set"
     };
 }
 
@@ -384,7 +385,7 @@ pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
-     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40) ON CONFLICT (request, attempt) DO NOTHING"
+     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42) ON CONFLICT (request, attempt) DO NOTHING"
 );
 
 pub(crate) fn attempts(query: &LedgerQuery) -> SqlStatement {

@@ -12,6 +12,7 @@ use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRe
 use crate::declarations::{DeclarationError, DeclarationPlan, Declarations};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
+use crate::export_lock::ExportLock;
 use crate::installation_secret::InstallationSecret;
 use crate::key_uses::read_key_uses;
 use crate::ledger::{
@@ -21,8 +22,11 @@ use crate::ledger::{
 use crate::postgres::PostgresStore;
 use crate::sqlite::SqliteStore;
 use crate::store_options::StoreOptions;
-use crate::transaction::{Transaction, TransactionDurability, job};
+use crate::transaction::{DatabaseKind, Transaction, TransactionDurability, job};
 use crate::{change_validation, declaration_rows, sql};
+
+/// Id of the advisory lock for the export of the ledger: "fgexport" in ASCII.
+const EXPORT_LOCK: i64 = 0x6667_6578_706f_7274;
 
 /// Boxed future that the methods of [`Store`] return.
 ///
@@ -184,6 +188,15 @@ impl Store {
         on!(self, it => it.prices())
     }
 
+    /// Returns the number of other gateways that have the database open now, by the database's clock. A SQLite file is
+    /// open in one process.
+    pub fn other_gateways(&self) -> StoreFuture<'_, u64> {
+        match &self.backend {
+            StoreBackend::Sqlite(_) => Box::pin(ready(Ok(0))),
+            StoreBackend::Postgres(it) => Box::pin(it.other_gateways()),
+        }
+    }
+
     /// Returns the currency of the installation; `None` before the first price was stored.
     pub fn currency(&self) -> StoreFuture<'_, Option<Currency>> {
         on!(self, it => it.currency())
@@ -251,6 +264,8 @@ impl Store {
                 let some = self.prune_some(before).await?;
                 removed += some;
                 if some < sql::PRUNE_ROWS.unsigned_abs() {
+                    // An export that is no longer configured leaves notes behind.
+                    self.prune_removed(before).await?;
                     return Ok(removed);
                 }
             }
@@ -323,6 +338,23 @@ impl Store {
     /// Checks that the database answers.
     pub fn ping(&self) -> StoreFuture<'_, ()> {
         on!(self, it => it.ping())
+    }
+
+    /// Returns the kind of the database.
+    pub(crate) fn database_kind(&self) -> DatabaseKind {
+        match &self.backend {
+            StoreBackend::Sqlite(_) => DatabaseKind::Sqlite,
+            StoreBackend::Postgres(_) => DatabaseKind::Postgres,
+        }
+    }
+
+    /// Returns the lock of the export, which is not held yet.
+    pub fn export_lock(&self) -> ExportLock {
+        match &self.backend {
+            // The file has one process.
+            StoreBackend::Sqlite(_) => ExportLock::always_held(),
+            StoreBackend::Postgres(it) => ExportLock::on_server(it.advisory_lock(EXPORT_LOCK)),
+        }
     }
 
     /// Writes pending rows and closes the store. Later calls fail with [`StoreError::Closed`].

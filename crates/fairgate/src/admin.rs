@@ -5,6 +5,7 @@ mod budgets;
 mod calibrate;
 mod client;
 mod directory;
+mod export;
 mod fleet;
 mod keys;
 mod limits;
@@ -38,6 +39,7 @@ pub(crate) use budgets::{HostedCommand, PriceCommand};
 pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use client::{AdminClient, DEFAULT_TOKEN_FILE, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
+pub(crate) use export::ExportCommand;
 pub(crate) use fleet::{
     AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WebhookCommand, WorkspaceCommand,
 };

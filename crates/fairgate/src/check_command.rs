@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use fairgate_config::{
-    ClassArbiter, Config, PolicyClasses, PolicyFile, PolicyWarning, PoolConfig, ProcessEnvironment,
+    ClassArbiter, Config, EQUAL_WEIGHTS_WARNING, PolicyClasses, PolicyFile, PolicyWarning,
+    PoolConfig, ProcessEnvironment,
 };
 
 use self::against::AgainstArgs;
@@ -27,7 +28,8 @@ use crate::serve_command::print_pools;
 ///
 /// A configuration is checked as `fairgate serve --check` does, and each pool's policy is drawn as a tree. A policy
 /// file (docs/dynamo.md) is checked by itself; settings that depend on the pool are checked with the configuration.
-/// Warnings are about valid settings that let a request wait without end; the exit status is 0 with them.
+/// Warnings are about valid settings that let a request wait without end, and about weights that are far from what
+/// workers spend; the exit status is 0 with them.
 ///
 /// With --input or --class, print instead the class that such a request gets, and the reason.
 #[derive(Debug, Args)]
@@ -110,6 +112,11 @@ fn check_config(config: &Config, question: &ClassLookupArgs, out: &mut StdoutWri
                 print_warnings(&config.warnings(pool), out)?;
             }
         }
+    }
+    let equal = config.pools.iter().filter(|pool| config.has_equal_weights(pool));
+    let equal: Vec<&str> = equal.map(|pool| &*pool.name).collect();
+    if !equal.is_empty() {
+        writeln!(out, "\nwarning: cost of {}: {EQUAL_WEIGHTS_WARNING}.", equal.join(", "))?;
     }
     Ok(())
 }

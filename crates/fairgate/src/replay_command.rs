@@ -16,8 +16,8 @@ use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
 use fairgate_replay::{
     DecisionPrinter, DiffColumn, FlowWeight, HistoryCollector, OtherEdition, OtherPolicy,
-    ReplayError, ReplayJournal, ReplayListener, ReplayPlan, ReplayRange, SilentListener, fairness,
-    policy_diff, replay, replay_under,
+    ReplayError, ReplayJournal, ReplayListener, ReplayPlan, ReplayRange, ShownUnit, SilentListener,
+    fairness, policy_diff, replay, replay_under,
 };
 use fairgate_store::UnixMicros;
 use fairgate_time::wall_clock;
@@ -133,6 +133,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     fairness: bool,
 
+    /// Unit of the pool's costs, for headings and sentences: that of `cost.unit` in the pool. A journal does not state it.
+    #[arg(long, value_name = "UNIT", default_value = "tokens", value_parser = shown_unit())]
+    unit: ShownUnit,
+
     /// Print the report as JSON, with times in microseconds.
     #[arg(long, requires = "report")]
     json: bool,
@@ -166,6 +170,13 @@ fn print(args: &ReplayArgs, output: &StdoutWriter) -> anyhow::Result<()> {
 fn attribute() -> impl TypedValueParser<Value = Attribute> {
     let names = PossibleValuesParser::new(Attribute::ALL.map(Attribute::name));
     names.try_map(|name| Attribute::from_name(&name).ok_or("not an attribute"))
+}
+
+/// Parses the name of a unit.
+fn shown_unit() -> impl TypedValueParser<Value = ShownUnit> {
+    let names = PossibleValuesParser::new(ShownUnit::NAMES.map(|(name, _)| name));
+    let known = |name: String| ShownUnit::NAMES.into_iter().find(|(known, _)| *known == name);
+    names.try_map(move |name| known(name).map(|(_, unit)| unit).ok_or("no such unit"))
 }
 
 /// Parses the name of a column of the comparison.
@@ -261,7 +272,7 @@ impl ReplaySession<'_> {
         diff.keep_top(self.args.sort, top);
         let written = match self.args.json {
             true => diff.write_json(self.output.clone()),
-            false => diff.write_table(self.output.clone()),
+            false => diff.write_table(self.output.clone(), self.args.unit),
         };
         written.context("standard output")
     }
@@ -276,7 +287,7 @@ impl ReplaySession<'_> {
         }
         let written = match self.args.json {
             true => explain.write_json(self.output.clone(), self.other_edition.get()),
-            false => explain.write_words(self.output.clone()),
+            false => explain.write_words(self.output.clone(), self.args.unit),
         };
         written.context("standard output")?;
         replayed.map(drop)
@@ -286,7 +297,7 @@ impl ReplaySession<'_> {
         let pool = self.replay(&mut SilentListener)?;
         let written = match self.args.json {
             true => fairness::write_json(&pool, self.output.clone(), self.other_edition.get()),
-            false => fairness::write_tables(&pool, self.output.clone()),
+            false => fairness::write_tables(&pool, self.args.unit, self.output.clone()),
         };
         written.context("standard output")
     }

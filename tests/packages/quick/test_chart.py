@@ -61,7 +61,7 @@ def test_the_chart_renders_what_kubernetes_and_fairgate_accept(helm, fairgate, t
     environment = {
         "FAIRGATE_ADMIN_TOKEN": "a-token-of-16-characters-or-more",
         "FAIRGATE_STORE_URL": "postgres://fairgate:secret@db/fairgate",
-        "OPENAI_API_KEY": "sk-secret",
+        "OPENAI_API_KEY": "sk-a-secret-of-16-characters",
     }
     run(fairgate, "check", file, env=environment)
 
@@ -109,7 +109,7 @@ def test_a_change_is_a_reload_unless_it_needs_a_restart(helm, tmp_path):
     for live in [{"upstreams": upstreams}, {"pools": pools}, {"drain_grace": "9s"}, {"store": {"keep_days": 7}}]:
         assert checksum(**live) == before, live
     longer = [pools[0] | {"max_queue": 5}]
-    for fixed in [{"journal": {}}, {"metrics": {"tenants": 5}}, {"store": {"spool_size_max": "2GiB"}}, {"fleet": {"lease": "9s"}}, {"pools": longer}]:
+    for fixed in [{"journal": {}}, {"metrics": {"tenants": 5}}, {"store": {"spool_size_max": "2GiB"}}, {"store": {"clickhouse": {"url": "http://clickhouse:8123"}}}, {"fleet": {"lease": "9s"}}, {"pools": longer}]:
         assert checksum(**fixed) != before, fixed
     args = one(render(helm), "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "--watch" in args

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use fairgate_api::agents::TaskLeaseBody;
 use fairgate_api::fleet::{AddedTasks, ProjectView, TaskExplanation, TaskLine};
-use fairgate_core::units::Percentage;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -165,17 +164,17 @@ fn why_answer(why: &TaskExplanation) -> (String, Value) {
 }
 
 fn share_answer(project: &ProjectView) -> (String, Value) {
-    let percent = |ppm: Option<u64>| {
-        ppm.map_or("nothing yet".to_owned(), |ppm| Percentage::from_ppm(ppm).to_string())
+    let percent = |part: Option<f64>| {
+        part.map_or("nothing yet".to_owned(), |part| format!("{:.1} %", part * 100.0))
     };
     let budget =
         project.budget.map_or("no budget".to_owned(), |budget| format!("a budget of {budget}"));
     let text = format!(
-        "Project {} has used {} of the tokens of all projects; its target is {}. It has used {} tokens, {} are reserved, \
-         and it has {budget}. {} of its tasks can start, {} run.",
+        "Project {} is due {} of the tokens of all projects, and got {}. It has used {} tokens, {} are reserved, and \
+         it has {budget}. {} of its tasks can start, {} run.",
         project.id,
-        percent(project.share_ppm),
-        percent(project.target_ppm),
+        percent(project.due_share),
+        percent(project.got_share),
         project.used,
         project.reserved,
         project.ready,

@@ -1,18 +1,20 @@
 //! The current task of an MCP server: its claim, its heartbeats and its end.
 
 use std::fs;
+use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use fairgate_api::agents::{Claim, NeededResult, TaskLeaseBody};
-use fairgate_api::fleet::{AddedTasks, NewTasks, ProjectView, TaskExplanation, TaskLine};
+use fairgate_api::fleet::{AddedTasks, NewTask, NewTasks, ProjectView, TaskExplanation, TaskLine};
 use fairgate_time::UnixMicros;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::task_names::PlainTaskNames;
 use super::tools::{
     AddTasksArguments, AskArguments, ClaimArguments, CompleteArguments, FailArguments,
     ProgressArguments, WhyArguments,
@@ -51,6 +53,8 @@ struct HeldClaim {
     doing: Arc<StdMutex<ClaimProgress>>,
     /// Folder with the task's key.
     folder: Option<PrivateFolder>,
+    /// Plain names of the tasks that the agent has added.
+    added: PlainTaskNames,
 }
 
 impl HeldClaim {
@@ -183,7 +187,8 @@ impl McpSession {
             HeartbeatTask::start(self.api.clone(), &claim, lease, what, self.say.clone());
         let folder = claim.key.as_deref().map(with_key).transpose();
         let folder = folder.map_err(|error| format!("the task's key cannot be kept: {error}"))?;
-        Ok(HeldClaim { claim, heartbeats, doing, folder })
+        let added = PlainTaskNames::default();
+        Ok(HeldClaim { claim, heartbeats, doing, folder, added })
     }
 
     pub(super) async fn progress(
@@ -201,7 +206,8 @@ impl McpSession {
                 if held.heartbeats.end().is_some() {
                     // The gateway was unreachable for a whole lease, and no other agent took the task.
                     let claim = held.claim.clone();
-                    *held = self.hold(claim, lease)?;
+                    let added = mem::take(&mut held.added);
+                    *held = HeldClaim { added, ..self.hold(claim, lease)? };
                 }
                 Ok(now)
             }
@@ -269,8 +275,8 @@ impl McpSession {
         &self,
         arguments: AddTasksArguments,
     ) -> Result<AddedTasks, ToolError> {
-        let holding = self.holding.lock().await;
-        let Some(held) = holding.as_ref() else { return Err(nothing_held()) };
+        let mut holding = self.holding.lock().await;
+        let Some(held) = holding.as_mut() else { return Err(nothing_held()) };
         let mut tasks = Vec::new();
         for (place, mut task) in arguments.tasks.into_iter().enumerate() {
             let own = json!(held.claim.project);
@@ -280,19 +286,26 @@ impl McpSession {
                 ));
             }
             task.insert("project".to_owned(), own);
-            let task = serde_json::from_value(Value::Object(task));
+            let task: Result<NewTask, _> = serde_json::from_value(Value::Object(task));
             tasks.push(task.map_err(|error| format!("tasks[{place}]: {error}"))?);
         }
+        let names = held.added.complete(&held.claim.project, &mut tasks);
         let new = NewTasks { tasks, dry_run: arguments.dry_run };
-        self.api.add_tasks(&new).await.map_err(sentence)
+        let added = self.api.add_tasks(&new).await.map_err(sentence)?;
+        if !added.dry_run {
+            held.added.remember(names);
+        }
+        Ok(added)
     }
 
     pub(super) async fn why(&self, arguments: WhyArguments) -> Result<TaskExplanation, ToolError> {
-        let task = match arguments.task {
-            Some(task) => task,
-            None => {
-                let holding = self.holding.lock().await;
-                holding.as_ref().ok_or_else(nothing_held)?.claim.task.clone()
+        let task = {
+            let holding = self.holding.lock().await;
+            match (arguments.task, holding.as_ref()) {
+                (Some(task), Some(held)) => held.added.full(&held.claim.project, &task),
+                (Some(task), None) => task,
+                (None, Some(held)) => held.claim.task.clone(),
+                (None, None) => return Err(nothing_held()),
             }
         };
         retry_until_answered(|| self.api.why(&task)).await.map_err(sentence)

@@ -178,11 +178,11 @@ fn task_schema() -> Value {
         "additionalProperties": false,
         "properties": {
             "prompt": { "type": "string", "minLength": 1, "description": "Instructions for the agent, with everything that it must know." },
-            "id": { "type": "string", "maxLength": 128, "description": "Name of the task, unique among all tasks: a-z, 0-9, '.', '_', '-'. Generated if absent." },
+            "id": { "type": "string", "maxLength": 128, "description": "Name of the task in your project: a-z, 0-9, '.', '_', '-'. Its full name, which the answer has, begins with the project's name and a colon. Generated if absent." },
             "title": { "type": "string", "description": "Title for people, in one line; the prompt's first line if absent." },
             "needs": {
                 "type": "array", "items": { "type": "string" },
-                "description": "Ids of the tasks that must be completed first. They may be in this list or exist already."
+                "description": "Ids of the tasks that must be completed first. They may be in this list or exist already; tasks that others have added by their full names."
             },
             "priority": { "type": "integer", "description": "Priority within the project; a lower number starts first. 100 if absent." },
             "estimate": { "type": "integer", "minimum": 1, "description": "Number of tokens that the task is expected to use; learned from earlier tasks if absent." },
@@ -211,7 +211,7 @@ fn why() -> Tool {
 fn my_share() -> Tool {
     let tool = tool(
         "my_share",
-        "Show the project of the task that you hold: its share of the fleet's tokens, its target, its budget and its tasks.",
+        "Show the project of the task that you hold: what it is due and got of the fleet's tokens, its budget and its tasks.",
         &[],
         json!({}),
     );

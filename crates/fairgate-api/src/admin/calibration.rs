@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 pub struct CalibrationBody {
     /// Name of the pool.
     pub pool: String,
-    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`.
     pub unit: String,
     /// Mean prices of the workers, weighted by their slots. Null if no worker of the pool has a time that the gateway
     /// can price: all are hosted, or the pool does not observe its workers and states no prices.
@@ -18,6 +18,62 @@ pub struct CalibrationBody {
     pub workers: Vec<WorkerCalibrationBody>,
     /// Tenants by name, with what they used since the meters started.
     pub tenants: Vec<TenantWorkBody>,
+    /// Changes that `unit: worker_time` would bring for the load of the last minute. Null if the pool does not count tokens, if
+    /// its policy does not divide by tenant, or if its own workers completed nothing in that minute.
+    #[serde(default)]
+    pub switch: Option<UnitSwitchBody>,
+    /// Weights of tokens that come nearest to worker time for the typical requests; null if there are none.
+    #[serde(default)]
+    pub token_weights: Option<NearestTokenWeightsBody>,
+}
+
+/// Changes that another unit, worker time instead of tokens, would bring for the load of the last minute.
+///
+/// Tenants whose requests waited (their median wait was 10 ms or more) would get the worker time that remains in
+/// proportion to what they were due. Others are taken to get all that they ask for, now and then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = UnitSwitch)]
+pub struct UnitSwitchBody {
+    /// Time over which the load was counted, in seconds: 60, or less after a start.
+    pub window_s: u64,
+    /// Tenants by name.
+    pub tenants: Vec<TenantSwitchBody>,
+}
+
+/// A tenant's shares before and after a change of the unit. Shares are from 0 to 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = TenantSwitch)]
+pub struct TenantSwitchBody {
+    /// Name of the tenant.
+    pub tenant: String,
+    /// Share of the tokens that it was due.
+    pub due_share: f64,
+    /// Share of the tokens that it got.
+    pub got_share: f64,
+    /// Share of the worker time that it got.
+    pub worker_time_share: f64,
+    /// Share of the worker time that it would get.
+    pub worker_time_share_after: f64,
+    /// Change of the number of its requests that complete, as a part of that number; -0.5 is half as many. Null if it
+    /// got no worker time.
+    pub change: Option<f64>,
+}
+
+/// Weights for a pool that counts tokens, as its `cost` has them, that come nearest to worker time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = NearestTokenWeights)]
+pub struct NearestTokenWeightsBody {
+    /// Weight of an input token that is not cached. It is 1, or 0 if such a token should weigh nothing.
+    pub input: f64,
+    /// Weight of a cached input token; null if no typical request has any.
+    pub cached_input: Option<f64>,
+    /// Weight of an output token.
+    pub output: f64,
+    /// Charge of the typical request that would be charged least for its worker time, less the mean charge, as a part of
+    /// the mean: -0.18 is 18 % too little.
+    pub least: f64,
+    /// The same of the one that would be charged most.
+    pub most: f64,
 }
 
 /// Six prices of a worker's time, in picoseconds of the full worker.
@@ -67,6 +123,19 @@ pub struct WorkerCalibrationBody {
     pub notes: Vec<String>,
     /// A typical request of each tenant and model that the worker served lately.
     pub requests: Vec<TypicalRequestBody>,
+    /// The last windows that the prices come from, up to 128, the oldest first; empty if the prices are stated.
+    #[serde(default)]
+    pub recent_windows: Vec<PredictedWindowBody>,
+}
+
+/// A stretch of a worker's time, beside the length that the windows before it predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = PredictedWindow)]
+pub struct PredictedWindowBody {
+    /// Length in microseconds.
+    pub measured_us: u64,
+    /// Predicted length in microseconds.
+    pub predicted_us: u64,
 }
 
 /// A typical request of a tenant for a model, from means over the recent ones.
@@ -85,6 +154,10 @@ pub struct TypicalRequestBody {
     pub output_tokens: u64,
     /// Its cost in microseconds of the full worker.
     pub cost_us: u64,
+    /// How far the cost may be from the truth, in microseconds: two standard deviations of it. Null if the prices are
+    /// stated, or if fewer than 16 windows tell.
+    #[serde(default)]
+    pub margin_us: Option<u64>,
 }
 
 /// Completed work of a tenant on the pool's own workers.

@@ -15,7 +15,8 @@ pub struct PoolBody {
     pub name: String,
     /// Names of the models that the pool serves.
     pub models: Vec<String>,
-    /// Unit in which the pool's scheduler counts: `tokens`, or `worker_time`, which is microseconds of a full worker.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` (microseconds of a full worker) or `money`
+    /// (micro-units of the currency of the prices).
     #[serde(default)]
     pub unit: String,
     /// Policy in words, from the root down, such as `share by group, share by tenant`.

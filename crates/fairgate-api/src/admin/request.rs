@@ -53,7 +53,7 @@ pub struct RequestBody {
     pub pin: Option<String>,
     /// Taints that the worker of the request must have.
     pub requires: Vec<String>,
-    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`.
     #[serde(default)]
     pub unit: String,
     /// Expected cost of the request, in the unit of the pool. A tenant sees `cost_uncached` here.
@@ -77,7 +77,8 @@ pub struct RequestBody {
     pub expected_wait_ms: Option<u64>,
     /// Time since the grant, in microseconds; null if the request is queued.
     pub in_flight_us: Option<u64>,
-    /// Worker that runs the request; null if the request is queued, or the pool has no workers.
+    /// Worker that runs the request; null if the request is queued, or the pool has no workers, and for a tenant in a pool
+    /// where tenants share what is cached, because that decides on the worker.
     pub worker: Option<String>,
 }
 

@@ -20,6 +20,14 @@ pub struct WorkerBody {
     pub state: String,
     /// Reason for the state; null if nothing more is known.
     pub reason: Option<String>,
+    /// Time since which the worker takes no requests, RFC 3339 in UTC. A trial that fails does not change it. Null
+    /// unless the state is `unhealthy` or `broken`.
+    #[schema(format = DateTime)]
+    pub down_since: Option<String>,
+    /// Time at which the worker is tried again, RFC 3339 in UTC: the next health check if it is `unhealthy`, the end of the
+    /// circuit's pause if it is `broken`. Null if the next request tries it, and in every other state.
+    #[schema(format = DateTime)]
+    pub retry_at: Option<String>,
     /// Origin of the worker: `file`, `api` (added while the gateway ran) or `dns`.
     pub source: String,
     /// Address to which requests are sent: the configured URL, or the address that DNS returned. `leases` for a worker

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 use hyper::Response;
 use hyper::body::Incoming;
@@ -43,9 +43,12 @@ impl GatewayHttpClient {
             .method(ask.method)
             .uri(format!("{}{}", base_path(&self.url), ask.path))
             .header(header::HOST, authority.as_str())
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .header(header::CONTENT_TYPE, ask.content_type)
             .body(Full::new(ask.body))?;
+        if !self.token.is_empty() {
+            let token = HeaderValue::try_from(format!("Bearer {}", self.token));
+            request.headers_mut().insert(header::AUTHORIZATION, token.map_err(http::Error::from)?);
+        }
         request.headers_mut().extend(ask.headers);
         if secure {
             let name = ServerName::try_from(host.to_owned())?;

@@ -155,11 +155,17 @@ pub struct ProjectView {
     /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; absent before the
     /// first.
     pub learned_estimate: Option<u64>,
-    /// Tokens that this project is charged for in the window, in parts per million of what all active projects are
-    /// charged for; absent if the project is not active or if nothing was charged.
+    /// Part of the tokens that the project is due by its weight, from 0 to 1, among all active projects; absent if the
+    /// project is not active.
+    pub due_share: Option<f64>,
+    /// Part of the tokens that the project got, from 0 to 1: what it is charged for in the window, divided by what all
+    /// active projects are charged for; absent if the project is not active or if nothing was charged.
+    pub got_share: Option<f64>,
+    /// Former name of `got_share`, in parts per million.
+    #[schema(deprecated)]
     pub share_ppm: Option<u64>,
-    /// Weight of this project in parts per million of the weights of all active projects, which is the share of tokens
-    /// that it is due; absent if the project is not active.
+    /// Former name of `due_share`, in parts per million.
+    #[schema(deprecated)]
     pub target_ppm: Option<u64>,
     /// Number of the project's tasks in state `READY`.
     pub ready: u64,

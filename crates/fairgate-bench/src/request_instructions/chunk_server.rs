@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Number of tokens in the answer, each in an event of its own.
-const TOKENS: usize = 150;
+pub(super) const TOKENS: usize = 150;
 
 /// Starts the upstream on a free port and returns its address. It runs as long as the runtime.
 pub(super) async fn start(chunk_bytes: usize) -> Result<SocketAddr> {

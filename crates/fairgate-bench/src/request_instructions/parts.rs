@@ -19,6 +19,7 @@ pub(crate) enum WorkPart {
     RowLine,
     Metrics,
     AnswerMeter,
+    WorkerTimeMeter,
     RequestReader,
     GatewayRest,
     Headers,
@@ -40,6 +41,7 @@ impl WorkPart {
             Self::RowLine => "the row's line: JSON, BLAKE3, spool",
             Self::Metrics => "metrics",
             Self::AnswerMeter => "meter of the answer",
+            Self::WorkerTimeMeter => "meter of worker time",
             Self::RequestReader => "reading the request, estimate",
             Self::GatewayRest => "gateway: all other code",
             Self::Headers => "headers and URIs (http)",
@@ -54,7 +56,7 @@ impl WorkPart {
 }
 
 /// Pieces of paths, and the part whose code is below them. The first that matches decides.
-const PATHS: [(&str, WorkPart); 36] = [
+const PATHS: [(&str, WorkPart); 38] = [
     ("/fairgate-core/", WorkPart::Core),
     ("/fairgate-runtime/", WorkPart::Gate),
     ("/fairgate-journal/", WorkPart::Gate),
@@ -71,6 +73,8 @@ const PATHS: [(&str, WorkPart); 36] = [
     ("/fairgate-proxy/src/forward/bill", WorkPart::Settlement),
     ("/fairgate-proxy/src/forward/row_write", WorkPart::Settlement),
     ("/fairgate-money/", WorkPart::Settlement),
+    ("/fairgate-price/src/worker_time", WorkPart::WorkerTimeMeter),
+    ("/fairgate-proxy/src/worker_time", WorkPart::WorkerTimeMeter),
     ("/fairgate-dialect/src/meter", WorkPart::AnswerMeter),
     ("/fairgate-dialect/", WorkPart::RequestReader),
     ("/tiktoken-rs-", WorkPart::RequestReader),
@@ -164,6 +168,13 @@ mod tests {
             ("a", "/rustc/1/library/core/src/hash/sip.rs", std, WorkPart::Hashing),
             ("a", "/crates/fairgate-proxy/src/metrics.rs", std, WorkPart::Metrics),
             ("a", "/crates/fairgate-proxy/src/limits.rs", std, WorkPart::GatewayRest),
+            (
+                "a",
+                "/crates/fairgate-price/src/worker_time/meter.rs",
+                std,
+                WorkPart::WorkerTimeMeter,
+            ),
+            ("a", "/crates/fairgate-proxy/src/worker_time.rs", std, WorkPart::WorkerTimeMeter),
             ("a", "/r/http-1.5.0/src/header/map.rs", std, WorkPart::Headers),
             ("a", "/r/http-body-1.1.0/src/lib.rs", std, WorkPart::HyperTokio),
             ("malloc", "./malloc/malloc.c", "./malloc/arena.c", WorkPart::Allocation),

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use crate::address_range::AddressRange;
 use crate::config::{
-    AdminConfig, GatewayMetricsConfig, JournalConfig, LimitsConfig, OnStoreFailure, Secret,
-    StoreConfig, TlsConfig,
+    AdminConfig, ClickHouseConfig, GatewayMetricsConfig, JournalConfig, LimitsConfig,
+    OnStoreFailure, Secret, StoreConfig, TlsConfig,
 };
 use crate::defaults;
 use crate::field::ConfigField;
 use crate::read::TIMEOUT;
-use crate::read::secret::{admin_token, store_url};
+use crate::read::secret::{admin_token, store_url, user_and_password};
+use crate::read::url::server_url;
 
 pub(super) fn address(field: ConfigField<'_>) -> Option<SocketAddr> {
     let address = field.scalar().and_then(|text| text.parse().ok());
@@ -38,23 +39,57 @@ pub(crate) fn default_store(data_dir: &Path) -> StoreConfig {
         keep_days: None,
         spool: data_dir.join(defaults::SPOOL_FOLDER),
         spool_bytes_max: defaults::SPOOL_BYTES_MAX,
+        clickhouse: None,
     }
 }
 
 pub(super) fn store(field: ConfigField<'_>, data_dir: &Path) -> Option<StoreConfig> {
-    let store = field.section(&["url", "keep_days", "spool", "spool_size_max"])?;
+    let store = field.section(&["url", "keep_days", "spool", "spool_size_max", "clickhouse"])?;
     let default = default_store(data_dir);
     let url = store.or("url", default.url, store_url);
     let keep_days = store.optional("keep_days", |field| field.integer(1..=36_500));
     let spool = store.or("spool", default.spool, folder);
     let spool_bytes_max =
         store.or("spool_size_max", default.spool_bytes_max, |field| field.size(16 << 20..=1 << 40));
+    let clickhouse = store.optional("clickhouse", clickhouse);
     Some(StoreConfig {
         url: url?,
         keep_days: keep_days?,
         spool: spool?,
         spool_bytes_max: spool_bytes_max?,
+        clickhouse: clickhouse?,
     })
+}
+
+fn clickhouse(field: ConfigField<'_>) -> Option<ClickHouseConfig> {
+    let section = field.section(&["url", "database", "credential", "ca"])?;
+    let url = section.required(
+        "url",
+        "the HTTP interface of ClickHouse, such as http://clickhouse:8123",
+        |field| {
+            server_url(field, "such as http://clickhouse:8123 or https://clickhouse.internal:8443")
+        },
+    );
+    let database = section.or("database", defaults::CLICKHOUSE_DATABASE.to_owned(), database_name);
+    let credential = section.optional("credential", user_and_password);
+    let ca = section.optional("ca", ConfigField::file);
+    let (url, ca) = (url?, ca?);
+    if ca.is_some() && url.scheme_str() != Some("https") {
+        return section.field.wrong("ca is for https only, and url is http");
+    }
+    Some(ClickHouseConfig { url, database: database?, credential: credential?, ca })
+}
+
+/// Reads the name of a database, which stands in statements and URLs as it is.
+fn database_name(field: ConfigField<'_>) -> Option<String> {
+    let name = field.clone().text()?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit()) {
+        true => Some(name.to_owned()),
+        false => field.wrong(
+            "must be the name of a database: letters, digits and _, with no digit at its beginning",
+        ),
+    }
 }
 
 /// Reads the path of a folder, which may not exist yet.

@@ -30,6 +30,15 @@ pub(super) fn admin_token(field: ConfigField<'_>) -> Option<Secret> {
     }
 }
 
+/// Reads a secret of the form `USER:PASSWORD`.
+pub(super) fn user_and_password(field: ConfigField<'_>) -> Option<Secret> {
+    let secret = in_header(field.clone())?;
+    match secret.expose().split_once(':') {
+        Some((user, _)) if !user.is_empty() => Some(secret),
+        _ => field.wrong("must be a user and a password with a colon between them: USER:PASSWORD"),
+    }
+}
+
 /// Reads the secret with which the events of a webhook are signed.
 pub(super) fn webhook_secret(field: ConfigField<'_>) -> Option<Secret> {
     let secret = secret(field.clone())?;

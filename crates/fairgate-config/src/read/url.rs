@@ -9,10 +9,15 @@ const EXAMPLE: &str = "such as http://10.0.0.5:8000 or https://api.openai.com";
 
 /// Reads a base URL. Drops a trailing `/v1`, which users often paste and which the request's own path adds again.
 pub(super) fn base_url(field: ConfigField<'_>) -> Option<Uri> {
+    server_url(field, EXAMPLE)
+}
+
+/// Reads the URL of a server, below which requests have paths of their own. `example` is for the error message.
+pub(super) fn server_url(field: ConfigField<'_>, example: &str) -> Option<Uri> {
     let text = field.scalar().unwrap_or_default();
     match parse_base_url(text) {
         Ok(uri) => Some(uri),
-        Err(problem) => field.wrong(format!("{problem} ({EXAMPLE})")),
+        Err(problem) => field.wrong(format!("{problem} ({example})")),
     }
 }
 

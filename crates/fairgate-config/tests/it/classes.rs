@@ -196,6 +196,41 @@ fn a_model_has_its_own_profile_or_the_root() {
     assert!(file.profile("other").is_none());
 }
 
+/// Time that this thread has been on a processor.
+fn processor_time() -> u64 {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    times.split_whitespace().next().and_then(|time| time.parse().ok()).expect("nanoseconds")
+}
+
+/// Reads a file of so many unknown fields three times, and gives the least processor time that it took.
+fn time_of_unknown(fields: usize) -> u64 {
+    let text: String = (0..fields).map(|number| format!("unknown_{number}: 1\n")).collect();
+    let time = |_| {
+        let before = processor_time();
+        let errors = read(&text).expect_err("the fields are unknown");
+        let time = processor_time() - before;
+        let counted = format!("{} more fields are unknown", fields - 20);
+        assert!(errors.contains(&counted), "{errors}");
+        time
+    };
+    (0..3).map(time).min().expect("three times")
+}
+
+/// Eight times as many fields take some eight times as long; with a search for each field it would be sixty-four times.
+#[test]
+fn the_time_for_unknown_fields_grows_as_they_do() {
+    let (few, many) = (time_of_unknown(6_200), time_of_unknown(8 * 6_200));
+    assert!(many < 24 * few, "{few} ns for 6200 fields, {many} ns for eight times as many");
+}
+
+#[test]
+fn more_values_than_any_policy_has_are_refused_at_once() {
+    let fields: String = (0..50_000).map(|number| format!("unknown_{number}: 1\n")).collect();
+    let errors = read(&fields).unwrap_err();
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("there are more than 100000 values"), "{errors}");
+}
+
 #[test]
 fn many_unknown_fields_are_counted_not_listed() {
     let fields: String = (0..49_000).map(|number| format!("unknown_{number}: 1\n")).collect();

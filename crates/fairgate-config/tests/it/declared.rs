@@ -133,6 +133,95 @@ fn what_is_wrong_is_told_with_line_and_field() {
     );
 }
 
+/// Two pools, of which one has prices, and what a file declares. `▸` marks the place of the one error.
+fn with_money(declared: &str, told: Option<&str>) {
+    let text = format!(
+        "\
+upstreams:
+  - {{name: own, url: http://10.0.0.11:8000, slots: 16}}
+  - {{name: far, url: http://10.0.0.12:8000, slots: 8, tier: 1}}
+  - {{name: box, url: http://10.0.0.13:8000, slots: 8}}
+pools:
+  - {{name: one, models: [paid, {{name: here, hosted: never}}], workers: [own, far]}}
+  - {{name: two, models: [free], workers: [box]}}
+prices:
+  currency: EUR
+  models:
+    - {{model: paid, upstream: far, input: 1, output: 1}}
+{declared}"
+    );
+    let folder = Folder::new();
+    let Some(told) = told else {
+        let read = folder.parse(&text.replace('▸', ""));
+        return assert!(read.is_ok(), "{text}\n{read:?}");
+    };
+    let (start, _) = text.split_once('▸').expect("a place is marked");
+    let line = start.lines().count();
+    let column = start.lines().last().map_or(0, |line| line.chars().count()) + 1;
+    assert_eq!(errors(&text.replace('▸', "")), [format!("fairgate.yaml:{line}:{column}: {told}")]);
+    // A reload reads the same.
+    let before = folder.parse(LEAST).expect("it is right");
+    let refused = folder.reload(&before, &text.replace('▸', "")).expect_err("as a start does");
+    assert!(folder.shown(&refused).contains(told));
+}
+
+#[test]
+fn a_declared_budget_of_money_needs_the_prices_of_the_models_that_it_counts() {
+    let owners = |group: &str, tenant: &str, keys: &[&str]| {
+        let hash = |key: &str| DeclaredKeyHash::of(key.as_bytes()).to_string();
+        let key = |(place, key): (usize, &&str)| {
+            let secret = hash(&place.to_string());
+            format!("  - {{name: k{place}, tenant: t, secret: {{hash: {secret}}}{key}}}\n")
+        };
+        let keys: String = keys.iter().enumerate().map(key).collect();
+        let keys = if keys.is_empty() { "  []\n".to_owned() } else { keys };
+        format!(
+            "groups:\n  - {{name: g{group}}}\ntenants:\n  - {{name: t, group: g{tenant}}}\nkeys:\n{keys}"
+        )
+    };
+    let day = ", limits: {▸money_per_day: 5}";
+    let of = |field: &str, model: &str, worker: &str| {
+        format!(
+            "{field}: counts money, and the model {model:?} has no price on {worker:?}: add one to prices (0 if it costs \
+             nothing), or state tokens"
+        )
+    };
+    let of_key = |field: &str, model: &str, key: &str, worker: &str| {
+        format!(
+            "{field}: counts money, and the model {model:?}, which the key {key:?} of \"t\" may request, has no price on \
+             {worker:?}: add one to prices (0 if it costs nothing), name the key's models without it, or state tokens"
+        )
+    };
+    // Who may use the keys of a tenant that the file does not have, and so which models, is not known.
+    let told = of("groups[0].limits.money_per_day", "here", "own");
+    with_money(&owners(day, "", &[]), Some(&told));
+    let told = of("tenants[0].limits.money_per_day", "here", "own");
+    with_money(&owners("", day, &[]), Some(&told));
+    // All of a tenant's keys are known: their models count, and no others.
+    let paid = ", models: [paid]";
+    with_money(&owners("", day, &[paid, ", models: [pai*]"]), None);
+    with_money(&owners(day, "", &[paid]), None);
+    let told = of_key("groups[0].limits.money_per_day", "free", "k1", "box");
+    with_money(&owners(day, "", &[paid, ", models: [paid, free]"]), Some(&told));
+    let told = of_key("tenants[0].limits.money_per_day", "here", "k1", "own");
+    with_money(&owners("", day, &[paid, ""]), Some(&told));
+    // The budget of a key counts what this key may request.
+    let both = format!("{paid}{day}");
+    with_money(&owners("", "", &["", &both]), None);
+    let told = of_key("keys[1].limits.money_per_day", "free", "k1", "box");
+    let free = format!(", models: [\"f*\"]{day}");
+    with_money(&owners("", "", &[paid, &free]), Some(&told));
+    // Hosted workers: each that may be used has a price, and none is needed where none may be used.
+    let hosted = ", limits: {hosted_money_per_month: 5}";
+    with_money(&owners("", hosted, &[]), None);
+    let told = of_key("keys[0].limits.money_per_day", "paid", "k0", "own");
+    let never = ", models: [paid], limits: {hosted: never, ▸money_per_day: 5}";
+    with_money(&owners("", "", &[never]), Some(&told));
+    let own = ", models: [paid], workers: [own], limits: {▸money_per_month: 5}";
+    let told = told.replace("day", "month");
+    with_money(&owners("", "", &[own]), Some(&told));
+}
+
 #[test]
 fn a_reload_names_what_changes_and_no_secret() {
     let folder = Folder::new();

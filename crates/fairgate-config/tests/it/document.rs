@@ -43,9 +43,13 @@ pub(crate) fn rows() -> Vec<Row> {
 fn blocks(mark: &str) -> Vec<String> {
     let opening = format!("```{mark}\n");
     let mut blocks: Vec<String> = Vec::new();
-    for document in
-        ["docs/configuration.md", "docs/declared.md", "docs/dynamo.md", "docs/start-operator.md"]
-    {
+    for document in [
+        "docs/clickhouse.md",
+        "docs/configuration.md",
+        "docs/declared.md",
+        "docs/dynamo.md",
+        "docs/start-operator.md",
+    ] {
         let document = repository(document);
         let parts = document.split(&opening).skip(1);
         blocks.extend(parts.map(|part| part.split("```").next().expect("an end").to_owned()));

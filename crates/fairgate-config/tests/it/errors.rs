@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fairgate_config::Config;
+use fairgate_config::{Config, CostUnit};
 
 use crate::support::{Folder, LEAST, environment, errors};
 
@@ -189,7 +189,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "models:",
         "cost: {unit: ▸time}, models:",
-        "pools[0].cost.unit: must be one of tokens, worker_time, not time",
+        "pools[0].cost.unit: must be one of tokens, worker_time, money, not time",
     ),
     (
         "models:",
@@ -411,6 +411,26 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "store: {spool_size_max: ▸1MiB}\nupstreams:",
         "store.spool_size_max: must be a size from 16MiB to 1024GiB, not 1MiB",
     ),
+    (
+        "upstreams:",
+        "store: {clickhouse: {url: ▸clickhouse:8123}}\nupstreams:",
+        "store.clickhouse.url: must be a URL with http:// or https:// and a host (such as http://clickhouse:8123 or https://clickhouse.internal:8443)",
+    ),
+    (
+        "upstreams:",
+        "store: {clickhouse: {url: http://c:8123, database: ▸a-b}}\nupstreams:",
+        "store.clickhouse.database: must be the name of a database: letters, digits and _, with no digit at its beginning",
+    ),
+    (
+        "upstreams:",
+        "store: {clickhouse: {url: http://c:8123, credential: ▸{env: OPENAI_API_KEY}}}\nupstreams:",
+        "store.clickhouse.credential: must be a user and a password with a colon between them: USER:PASSWORD",
+    ),
+    (
+        "upstreams:",
+        "store: {clickhouse: ▸{url: http://c:8123, ca: tls/other.pem}}\nupstreams:",
+        "store.clickhouse: ca is for https only, and url is http",
+    ),
     ("upstreams:", "store: {spool: ▸[a]}\nupstreams:", "store.spool: must be a text, not a list"),
 ];
 
@@ -556,7 +576,7 @@ fn worker_time_needs_a_worker_whose_time_can_be_priced() {
     let counts_time = |text: &str| text.replace("models:", "cost: {unit: worker_time}, models:");
     let lines = errors(&counts_time(&hosted));
     let told = "pools[0].cost.unit: needs a worker of your own: all workers of this pool are hosted, and a provider's workers \
-                have no time that could be shared. State unit: tokens";
+                have no time that could be shared. State unit: tokens, or unit: money";
     assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
     let with_account = both("requests_per_minute: 60");
     let lines = errors(&counts_time(&with_account));
@@ -570,6 +590,70 @@ fn worker_time_needs_a_worker_whose_time_can_be_priced() {
     let stated = leased.replace("worker_time", &format!("worker_time, prices: {prices}"));
     assert!(folder.parse(&stated).expect("right").pools[0].cost.prices.is_some());
     assert!(folder.parse(&counts_time(LEAST)).expect("right").pools[0].cost.prices.is_none());
+}
+
+#[test]
+fn a_pool_that_counts_money_needs_a_price_of_each_model_on_each_worker() {
+    let counts_money = LEAST.replace("models:", "cost: {unit: money}, models:");
+    let told = |worker: &str| {
+        format!(
+            "pools[0].models[0]: has no price on {worker:?}, and the pool counts money (cost.unit): add a price of \
+             \"llama-8b\" to prices, or state unit: tokens"
+        )
+    };
+    let lines = errors(&counts_money);
+    assert!(matches!(&lines[..], [one] if one.ends_with(&told("vllm-a"))), "{lines:?}");
+    let price = |upstream: &str| format!("{{model: llama-8b, {upstream}input: 1, output: 2}}");
+    let with =
+        |prices: &str| format!("prices: {{currency: USD, models: [{prices}]}}\n{counts_money}");
+    let lines = errors(&with(&price("upstream: vllm-a, ")));
+    assert!(matches!(&lines[..], [one] if one.ends_with(&told("vllm-b"))), "{lines:?}");
+    let folder = Folder::new();
+    let config = folder.parse(&with(&price(""))).expect("right");
+    assert_eq!(config.pools[0].cost.unit, CostUnit::Money);
+    for (option, told) in [
+        (
+            "cached_input: 0.1",
+            "cached_input: is a weight of tokens, and this pool counts money: remove it, or state unit: tokens",
+        ),
+        (
+            "prices: {request: 1}",
+            "prices: are prices of a worker's time, and this pool counts money: state unit: worker_time, or remove them",
+        ),
+    ] {
+        let lines =
+            errors(&with(&price("")).replace("unit: money", &format!("unit: money, {option}")));
+        let told = format!("pools[0].cost.{told}");
+        assert!(matches!(&lines[..], [one] if one.ends_with(&told)), "{lines:?}");
+    }
+    let leased = "pools: [{name: p, capacity: 3, leases: {}, cost: {unit: money}}]";
+    let told = "fairgate.yaml:1:51: pools[0].cost.unit: needs workers with prices, and a pool of leases has no workers: state \
+                unit: tokens";
+    assert_eq!(errors(leased), [told]);
+}
+
+#[test]
+fn prices_of_a_worker_are_not_learned_where_others_use_it() {
+    let pools = |first: &str, second: &str| {
+        format!(
+            "upstreams: [{{name: a, url: 'http://10.0.0.1'}}, {{name: b, url: 'http://10.0.0.1'}}, {{name: c, url: 'http://10.0.0.2'}}]\n\
+             pools:\n  - {{name: p, models: [m], capacity: 4, {first}}}\n  - {{name: q, models: [n], capacity: 4, {second}}}\n"
+        )
+    };
+    let learns = "workers: [a], cost: {unit: worker_time}";
+    let told = "pools[0].cost.unit: needs prices, because the pool \"q\", which has observe: false, uses the worker \"a\" too, and a \
+                gateway that does not see all that a worker does cannot learn them: state prices, or unit: tokens";
+    for same in ["a", "b"] {
+        let lines = errors(&pools(learns, &format!("workers: [{same}], observe: false")));
+        assert!(matches!(&lines[..], [one] if one.ends_with(told)), "{lines:?}");
+    }
+    let folder = Folder::new();
+    let prices = "{request: 1, input: 1, input_input: 1, cached: 1, output: 1, context_output: 1}";
+    let stated =
+        format!("workers: [a], observe: false, cost: {{unit: worker_time, prices: {prices}}}");
+    for fine in ["workers: [c], observe: false", "workers: [a]", &stated] {
+        folder.parse(&pools(learns, fine)).unwrap_or_else(|errors| panic!("{fine}: {errors}"));
+    }
 }
 
 #[test]

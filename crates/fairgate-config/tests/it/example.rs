@@ -107,8 +107,15 @@ fn it_is_read_as_it_ships() {
     assert_eq!(config.data_dir, folder.path().join("fairgate-data"));
 }
 
-const PRICES: &str =
-    "prices: {currency: USD, models: [{model: default, input: 2.50, output: 10}]}\n";
+const PRICES: &str = "
+prices:
+  currency: USD
+  models:
+    - {model: llama-3.1-8b, input: 0, output: 0}
+    - {model: default, input: 2.50, output: 10}
+    - {model: gpt-4o, input: 2.50, output: 10}
+    - {model: gpt-4o-mini, input: 0.15, output: 0.60}
+";
 
 /// What a file must declare besides: the groups of its tenants, and the tenants of its keys.
 fn declared_before(text: &str) -> String {
@@ -174,6 +181,7 @@ fn what_is_commented_out_is_the_default_or_off() {
     let off = [
         "tls:",
         "url: {env: FAIRGATE_STORE_URL}",
+        "clickhouse:",
         "token: {env: FAIRGATE_ADMIN_TOKEN}",
         "viewer_token: {env: FAIRGATE_VIEWER_TOKEN}",
         // Addresses of proxies.

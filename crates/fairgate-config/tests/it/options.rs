@@ -21,6 +21,11 @@ const OPTIONS: &[(&str, &str)] = &[
     ("store.keep_days", "7"),
     ("store.spool", "elsewhere"),
     ("store.spool_size_max", "64MiB"),
+    ("store.clickhouse", r#"{"url": "http://clickhouse:8123"}"#),
+    ("store.clickhouse.url", "https://other:8443"),
+    ("store.clickhouse.database", "usage"),
+    ("store.clickhouse.credential", r#"{"env": "CLICKHOUSE_CREDENTIAL"}"#),
+    ("store.clickhouse.ca", "tls/other.pem"),
     ("on_store_failure", "serve"),
     ("admin", r#"{"token": {"env": "FAIRGATE_ADMIN_TOKEN"}}"#),
     ("admin.token", r#"{"env": "FAIRGATE_ADMIN_TOKEN"}"#),
@@ -309,6 +314,9 @@ fn base(option: &str) -> Value {
         base["upstreams"][0]["batch_tokens"] = json!(8192);
         base["pools"][0]["prefix_index"] = json!({});
     }
+    if option.starts_with("store.clickhouse.") {
+        base["store"] = json!({"clickhouse": {"url": "https://clickhouse.internal:8443"}});
+    }
     if option.starts_with("fleet.webhooks[]") {
         let secret = json!({"env": "FAIRGATE_ADMIN_TOKEN"});
         let webhook = json!({"name": "ops", "url": "https://hooks.internal", "secret": secret});
@@ -335,6 +343,10 @@ fn base(option: &str) -> Value {
         base["pools"][0]["models"] = json!([{"name": "llama"}, {"name": "other"}]);
         let price = json!({"model": "llama", "input": 2.5, "output": 10});
         base["prices"] = json!({"currency": "USD", "models": [price]});
+    }
+    if option.contains(".limits.") && option.contains("money_per_") {
+        let price = |model: &str| json!({"model": model, "input": 2.5, "output": 10});
+        base["prices"]["models"] = json!([price("llama"), price("other")]);
     }
     if let Some((section, _)) = option.rsplit_once('.') {
         let section = at(&mut base, section);

@@ -66,12 +66,14 @@ impl Drop for Folder {
 /// The variables that the example, the documents and the options name.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     let url = format!("postgres://fairgate:{SECRET}@db.internal/fairgate");
+    let credential = format!("fairgate:{SECRET}");
     let variables = [
         ("OPENAI_API_KEY", SECRET),
         ("FAIRGATE_ADMIN_TOKEN", SECRET),
         ("FAIRGATE_VIEWER_TOKEN", "a-token-for-those-who-only-read"),
         ("FAIRGATE_WEBHOOK_SECRET", SECRET),
         ("FAIRGATE_STORE_URL", &url),
+        ("CLICKHOUSE_CREDENTIAL", &credential),
         ("NIGHT_KEY", "a-key-for-the-night"),
         ("SHORT_TOKEN", "short"),
         ("EMPTY", " \n"),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fairgate_config::{Config, PolicyFile};
+use fairgate_config::{Config, EQUAL_WEIGHTS_WARNING, PolicyFile};
 
 use crate::support::{Folder, repository};
 
@@ -51,6 +51,29 @@ fn what_is_used_without_a_file_and_the_examples_are_not_warned_of() {
     ] {
         assert_eq!(warnings(&fine), Vec::<String>::new(), "{fine}");
     }
+}
+
+#[test]
+fn equal_weights_of_tokens_are_warned_of_on_own_workers() {
+    let told = |more: &str, cost: &str| {
+        let text = format!(
+            "upstreams: [{{name: a, url: 'http://10.0.0.1', slots: 4{more}}}]\n\
+             pools: [{{name: p, models: [m], workers: [a]{cost}}}]\n"
+        );
+        let config = Folder::new().parse(&text).unwrap_or_else(|errors| panic!("{errors}"));
+        config.has_equal_weights(&config.pools[0])
+    };
+    assert!(told("", ""), "the default weights are equal");
+    assert!(told("", ", cost: {input: 2, cached_input: 2, output: 2}"));
+    for cost in
+        [", cost: {output: 4}", ", cost: {cached_input: 0.1}", ", cost: {unit: worker_time}"]
+    {
+        assert!(!told("", cost), "{cost}");
+    }
+    for hosted in [", tier: 1", ", requests_per_minute: 60"] {
+        assert!(!told(hosted, ""), "{hosted}");
+    }
+    assert!(EQUAL_WEIGHTS_WARNING.ends_with("docs/currency.md#equal-weights"));
 }
 
 #[test]

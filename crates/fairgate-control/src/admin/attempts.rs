@@ -25,17 +25,23 @@ use crate::control_plane::ControlPlane;
 
 /// Returns the row as its tenant may see it. The costs are those without the cache, because the real costs depend
 /// on what others have sent. A class is replaced by its family, because what is cached decides which class of its
-/// family a request is in.
-pub(super) fn for_tenant(
-    row: AttemptBody,
-    family: impl FnOnce(&str, &str) -> Option<String>,
-) -> AttemptBody {
-    let of_pool = row.pool.as_deref().zip(row.class.as_deref());
-    let family = of_pool.and_then(|(pool, class)| family(pool, class));
+/// family a request is in. Where tenants share what is cached, it decides on the worker too, which is then not shown.
+///
+/// `cached_tokens`, and with it the money, stays: it is only what the engine says to the client in its answer.
+pub(super) fn for_tenant(app: &ControlPlane, row: AttemptBody) -> AttemptBody {
+    let pool = row.pool.as_deref().and_then(|pool| app.data.pools.named(pool));
+    let setup = pool.as_ref().map(|pool| pool.setup());
+    let family = setup.as_ref().zip(row.class.as_deref());
+    let family = family.and_then(|(setup, class)| setup.family(class).map(str::to_owned));
+    // Of a pool that is gone, it is not known any more.
+    let shares = setup.is_none_or(|setup| setup.shares_cached_prompts());
     AttemptBody {
         estimate_tokens: row.estimate_uncached_tokens,
         charged_tokens: row.charged_uncached_tokens,
+        worker_us: None,
+        price_set: None,
         class: family.or(row.class),
+        worker: row.worker.filter(|_| !shares),
         ..row
     }
 }
@@ -79,6 +85,8 @@ pub(super) fn attempt_body(row: AttemptRow) -> AttemptBody {
         charged_tokens: row.charged,
         charged_uncached_tokens: or_cached(row.charged_uncached, row.charged),
         provider_tokens: row.provider_tokens,
+        worker_us: (row.worker_us > 0).then_some(row.worker_us),
+        price_set: row.price_set,
         money: MoneyText(row.money),
         price: row.price,
         tier: row.tier,

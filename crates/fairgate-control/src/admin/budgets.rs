@@ -7,15 +7,32 @@ use axum::extract::State;
 use fairgate_api::admin::{BudgetBody, BudgetList, MoneyText};
 use fairgate_money::{Currency, MicroUnits};
 use fairgate_store::{
-    BudgetBalance, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit,
+    BudgetBalance, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, budgets_used,
 };
 use fairgate_time::wall_clock;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::money;
+use super::page::LONGEST_PAGE;
 use super::path::PathName;
+use super::query::QueryParams;
 use crate::control_plane::ControlPlane;
+
+/// Part of a budget from which on it is listed if no part is asked for, in percent.
+const NEARLY_SPENT: u32 = 90;
+
+/// Selects the budgets of which much is used.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SpentQuery {
+    /// Returns only budgets of which at least this part is used in the current period, 1 to 100 percent (default 90).
+    #[param(minimum = 1, maximum = 100, nullable = false)]
+    used_percent: Option<u32>,
+}
 
 /// Returns a budget as the API shows it.
 fn budget_body(budget: BudgetBalance, currency: Option<Currency>) -> BudgetBody {
@@ -63,11 +80,50 @@ pub(super) async fn budgets(
     owners: BudgetOwners<'_>,
 ) -> Result<Vec<BudgetBody>, ApiError> {
     let budgets = app.data.store.budgets(owners, wall_clock::now()).await?;
+    bodies(app, budgets).await
+}
+
+/// Returns these budgets as the API shows them.
+async fn bodies(
+    app: &ControlPlane,
+    budgets: Vec<BudgetBalance>,
+) -> Result<Vec<BudgetBody>, ApiError> {
     let currency = match budgets.iter().any(|budget| budget.unit == BudgetUnit::Money) {
         true => money::currency(app).await?,
         false => None,
     };
     Ok(budgets.into_iter().map(|budget| budget_body(budget, currency)).collect())
+}
+
+/// Lists the budgets of tenants and groups that are spent or nearly spent.
+///
+/// The fullest budget comes first; at most 1000 are listed. Budgets of 0, which are a way to stop a tenant, are left out.
+#[utoipa::path(
+    get, path = "/api/v1/budgets", tag = "usage", params(SpentQuery),
+    responses((status = 200, description = "The budgets", body = BudgetList)),
+)]
+pub(super) async fn spent(
+    State(app): State<Arc<ControlPlane>>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<SpentQuery>,
+) -> Result<Json<BudgetList>, ApiError> {
+    let percent = query.used_percent.unwrap_or(NEARLY_SPENT);
+    if !(1..=100).contains(&percent) {
+        let message = format!("used_percent must be 1 to 100 and is {percent}");
+        return Err(ApiError::bad_request("invalid_query", message).in_field("used_percent"));
+    }
+    let now = wall_clock::now();
+    let mut balances =
+        app.data.store.inspect(move |transaction| budgets_used(transaction, percent, now)).await?;
+    // Used parts are compared as fractions, without division.
+    balances.sort_by(|a, b| {
+        let part = |one: &BudgetBalance, other: &BudgetBalance| {
+            u128::from(one.used) * u128::from(other.limit)
+        };
+        part(b, a).cmp(&part(a, b)).then_with(|| a.owner.cmp(&b.owner))
+    });
+    balances.truncate(LONGEST_PAGE as usize);
+    Ok(Json(BudgetList { items: bodies(&app, balances).await? }))
 }
 
 /// Returns the budgets that the configuration gives to models on hosted workers, for the models that `asked` accepts.

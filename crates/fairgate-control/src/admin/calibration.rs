@@ -6,14 +6,17 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use fairgate_api::admin::{
-    CalibrationBody, TenantWorkBody, TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
+    CalibrationBody, NearestTokenWeightsBody, PredictedWindowBody, TenantWorkBody,
+    TypicalRequestBody, WorkerCalibrationBody, WorkerPricesBody,
 };
-use fairgate_proxy::pools::{TenantWork, WorkerCalibration};
+use fairgate_config::{CostUnit, EQUAL_WEIGHTS_WARNING};
+use fairgate_proxy::pools::{PoolHandle, TenantWork, WorkerCalibration, nearest_token_weights};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::path::PathName;
 use super::pools::pool_by_name;
+use super::unit_switch::unit_switch;
 use crate::control_plane::ControlPlane;
 
 /// Shows what the time of a pool's workers costs, and what tenants use of it.
@@ -35,12 +38,17 @@ pub(super) async fn of_pool(
     let pool = pool_by_name(&app, &name)?;
     let workers = pool.calibration();
     let has_prices = !workers.is_empty();
+    let counts_tokens = pool.setup().unit() == CostUnit::Tokens;
+    let window = app.histories.window(&pool.name);
+    let of_all = pool_notes(&app, &pool);
     Ok(Json(CalibrationBody {
+        switch: if counts_tokens { unit_switch(&window, &workers) } else { None },
+        token_weights: token_weights(&workers),
         pool: pool.name.to_string(),
         unit: pool.setup().unit().name().to_owned(),
         prices: has_prices.then(|| prices_body(pool.setup().mean_prices())),
         tenants: tenants(&workers),
-        workers: workers.into_iter().map(worker_body).collect(),
+        workers: workers.into_iter().map(|worker| worker_body(worker, &of_all)).collect(),
     }))
 }
 
@@ -51,7 +59,22 @@ fn prices_body(
     WorkerPricesBody { request, input, input_input, cached, output, context_output }
 }
 
-fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
+/// Returns the sentences that concern all workers of a pool whose prices are learned.
+fn pool_notes(app: &ControlPlane, pool: &PoolHandle) -> Vec<String> {
+    let others = app.data.other_gateways();
+    let of_others = (others > 0).then(|| {
+        format!(
+            "{others} other gateways are on this database: if they use this worker, its prices are learned from a part of the \
+             load and are wrong; state cost.prices, see docs/currency.md#several-gateways"
+        )
+    });
+    let has_equal_weights = app.data.config.load().has_equal_weights(&pool.config());
+    let of_weights = has_equal_weights.then(|| EQUAL_WEIGHTS_WARNING.to_owned());
+    of_others.into_iter().chain(of_weights).collect()
+}
+
+/// Returns a worker as the API shows it. `of_all` are the sentences that concern all workers.
+fn worker_body(worker: WorkerCalibration, of_all: &[String]) -> WorkerCalibrationBody {
     let requests = worker.requests.iter().map(|request| TypicalRequestBody {
         tenant: request.tenant.to_string(),
         model: request.model.to_string(),
@@ -59,9 +82,17 @@ fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
         cached_tokens: request.work.cached,
         output_tokens: request.work.output,
         cost_us: request.cost_us,
+        margin_us: request.margin_us,
     });
+    let windows = worker.windows.iter().map(|window| PredictedWindowBody {
+        measured_us: window.measured_us.into(),
+        predicted_us: window.predicted_us.into(),
+    });
+    let learns = worker.learning != "stated";
+    let of_all = of_all.iter().filter(|_| learns).cloned();
     WorkerCalibrationBody {
         requests: requests.collect(),
+        recent_windows: windows.collect(),
         learning: worker.learning.to_owned(),
         price_set: worker.price_set,
         prices: prices_body(worker.prices),
@@ -71,9 +102,22 @@ fn worker_body(worker: WorkerCalibration) -> WorkerCalibrationBody {
         windows: worker.status.windows,
         deviation: worker.status.deviation_ppm as f64 / 1e6,
         changes: worker.status.changes,
-        notes: worker.notes,
+        notes: worker.notes.into_iter().chain(of_all).collect(),
         worker: worker.worker,
     }
+}
+
+fn token_weights(workers: &[WorkerCalibration]) -> Option<NearestTokenWeightsBody> {
+    let nearest = nearest_token_weights(workers)?;
+    let weight = |milli: u64| milli as f64 / 1e3;
+    let off = |ppm: u64| (ppm as f64 - 1e6) / 1e6;
+    Some(NearestTokenWeightsBody {
+        input: weight(nearest.input_milli),
+        cached_input: nearest.cached_milli.map(weight),
+        output: weight(nearest.output_milli),
+        least: off(nearest.least_ppm),
+        most: off(nearest.most_ppm),
+    })
 }
 
 /// Sums up what each tenant used of all workers.

@@ -33,7 +33,6 @@ use super::auth::Viewer;
 use super::me::pool_of;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
-use super::requests::family_in;
 use crate::control_plane::ControlPlane;
 use crate::event_hub::{HubEvent, HubReader};
 
@@ -199,12 +198,14 @@ impl EventSubscriber {
             match received {
                 Ok(HubEvent::Live(news)) if self.kinds.live => self.live(news).await,
                 Ok(HubEvent::Ended(row)) if self.kinds.ended => self.ended(&row),
+                Ok(HubEvent::EndedMissed(missed)) if self.kinds.ended => {
+                    self.put_gap(&["ended"], missed);
+                }
                 Ok(HubEvent::Fleet(text)) if self.kinds.fleet => self.put("fleet", &text),
                 Ok(HubEvent::Audit(text)) if self.kinds.audit => self.put("audit", &text),
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => {
-                    let gap = json!({"kinds": self.kinds.names(), "missed": missed});
-                    self.put("gap", &gap.to_string());
+                    self.put_gap(&self.kinds.names(), missed);
                     self.is_whole = false;
                 }
                 Err(RecvError::Closed) => return None,
@@ -214,6 +215,11 @@ impl EventSubscriber {
 
     fn put(&mut self, kind: &str, data: &str) {
         self.ready.push_back(Event::default().event(kind).data(data));
+    }
+
+    /// Tells that events of these kinds are missing.
+    fn put_gap(&mut self, kinds: &[&str], missed: u64) {
+        self.put("gap", &json!({"kinds": kinds, "missed": missed}).to_string());
     }
 
     /// Tells of the pools: all of them at first, then what changed.
@@ -279,7 +285,7 @@ impl EventSubscriber {
         let body = match &self.tenant {
             None => body,
             Some(caller) if *caller.tenant != *row.tenant => return,
-            Some(_) => for_tenant(body, |pool, class| family_in(&self.app, pool, class)),
+            Some(_) => for_tenant(&self.app, body),
         };
         if let Ok(text) = serde_json::to_string(&body) {
             self.put("ended", &text);

@@ -182,21 +182,6 @@ pub(super) fn capitalised(text: &str) -> String {
     first.into_iter().chain(letters).collect()
 }
 
-/// Replaces the word for tokens after each number of a sentence, because the pool counts microseconds of a full worker.
-/// The sentences are about the scheduler only, so none of their numbers is of tokens.
-pub(super) fn count_worker_time(sentence: &mut String) {
-    let mut parts = sentence.split(" token");
-    let mut told = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_count = told.ends_with(|last: char| last.is_ascii_digit());
-        match part.strip_prefix('s').or(Some(part)).filter(|_| is_count) {
-            Some(rest) => told.extend([" µs of worker time", rest]),
-            None => told.extend([" token", part]),
-        }
-    }
-    *sentence = told;
-}
-
 /// Prints a wait for people: milliseconds below a second, tenths below ten seconds, else whole seconds or minutes.
 pub(super) fn duration(milliseconds: u64) -> String {
     match milliseconds {
@@ -221,20 +206,4 @@ fn service_sentences(level: &WaitingLevel, service: &ServiceView) -> impl Iterat
         explain_text::cap_use(&flow, used)
     });
     got.into_iter().chain(cap_use)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_counts_of_tokens_become_worker_time() {
-        let mut told =
-            "tenant tokens got 2400 tokens and was due 1 token; flow a tokens waits".to_owned();
-        count_worker_time(&mut told);
-        assert_eq!(
-            told,
-            "tenant tokens got 2400 µs of worker time and was due 1 µs of worker time; flow a tokens waits"
-        );
-    }
 }

@@ -83,6 +83,7 @@ pub(super) async fn readyz(State(app): State<Arc<ControlPlane>>) -> Response {
     if !can_record && app.data.config.load().on_store_failure == OnStoreFailure::Refuse {
         reasons.push("rows cannot be kept, neither in files nor in the database".to_owned());
     }
+    warnings.extend(app.export.as_ref().and_then(|export| export.status().warning()));
     let pools = app.data.pools.all();
     let is_up = |pool: &PoolHandle| pool.workers().iter().any(|worker| worker.state == "up");
     let (up, down): (Vec<_>, Vec<_>) = pools.iter().partition(|pool| is_up(pool));

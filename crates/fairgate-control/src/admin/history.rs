@@ -68,8 +68,8 @@ pub(super) struct MyHistoryQuery {
 pub(super) struct HistoryBody {
     /// Name of the pool.
     pool: String,
-    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`. Points from before a change of the unit are in
-    /// the unit of their time.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`. Points from before a change of the
+    /// unit are in the unit of their time.
     unit: &'static str,
     /// Attribute by which the flows are named.
     by: &'static str,
@@ -195,7 +195,7 @@ pub(super) struct MyHistoryBody {
 pub(super) struct MyPoolHistoryBody {
     /// Name of the pool.
     pool: String,
-    /// Unit in which the pool's scheduler counts: `tokens` or `worker_time`.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`.
     unit: &'static str,
     /// Time since which this gateway has samples of the pool, RFC 3339 in UTC.
     #[schema(format = DateTime)]

@@ -26,6 +26,9 @@ pub(super) async fn metrics(
     app.data.metrics.set_rounds_not_journaled(app.fleet.rounds_not_journaled());
     let fleet = app.projects.scrape(&app.fleet).await;
     let (pools, FleetScrape { projects, webhooks }) = (app.data.pools.all(), &*fleet);
-    let text = metrics::render(&app.data.metrics, &pools, projects, webhooks, with_tenants).await;
+    let export = app.export.as_ref().map(|export| export.status());
+    let counters = &app.data.metrics;
+    let text =
+        metrics::render(counters, &pools, projects, webhooks, export.as_ref(), with_tenants).await;
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, calibration, config, events, fairshare, fleet, groups,
-    health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices, reload,
-    requests, session, tenants, undo, usage, what_if, workers,
+    ErrorBody, attempts, audit, budgets, calibration, config, events, export, fairshare, fleet,
+    groups, health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices,
+    reload, requests, session, tenants, undo, usage, what_if, workers,
 };
 
 /// The OpenAPI document, built at the first use.
@@ -40,9 +40,9 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         groups::list, groups::show, groups::create, groups::patch, groups::remove,
         tenants::list, tenants::show, tenants::create, tenants::patch, tenants::remove,
         keys::list, keys::show, keys::create, keys::patch, keys::rotate, keys::revoke,
-        budgets::of_group, budgets::of_tenant, budgets::of_key, hosted::show, hosted::patch,
+        budgets::spent, budgets::of_group, budgets::of_tenant, budgets::of_key, hosted::show, hosted::patch,
         prices::list,
-        usage::usage, attempts::list, audit::list, undo::undo,
+        usage::usage, export::check, attempts::list, audit::list, undo::undo,
         pools::list, pools::show, pools::hold, pools::resume, pools::set_weight, pools::set_cap,
         workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
         reload::reload, reload::check, config::show, config::policy, what_if::what_if, what_if::request_journal,
@@ -110,12 +110,19 @@ fn complete(document: &mut Value) {
                 add_refusals(operation, &LEASE_REFUSALS, "DialectError");
                 continue;
             }
-            if method != "get" && !is_for_agents(operation) {
+            if method != "get" && !is_for_agents(operation) && path != session::SESSION_PATH {
                 add_actor(operation);
             }
             let statuses = refusals(path, operation);
             add_refusals(operation, &statuses, "ErrorBody");
-            add_time_formats(operation);
+            add_parameter_formats(operation);
+        }
+    }
+    for field in ["since", "until"] {
+        let pointer = format!("/components/schemas/WhatIf/properties/{field}");
+        if let Some(schema) = document.pointer_mut(&pointer) {
+            schema["anyOf"] = moments(&[json!({"type": "null"})]);
+            schema.as_object_mut().map(|schema| schema.remove("type"));
         }
     }
 }
@@ -274,19 +281,24 @@ fn add_links(paths: &mut Map<String, Value>) {
     }
 }
 
-/// Adds the accepted formats of `since` and `until`.
-fn add_time_formats(operation: &mut Value) {
+/// Adds the accepted formats of `since` and `until`, and the accepted values of `step`.
+fn add_parameter_formats(operation: &mut Value) {
     let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
-        if parameter["name"] == "since" || parameter["name"] == "until" {
-            let mut schema = Map::new();
-            let spellings = json!([
-                {"type": "string", "format": "date-time"},
-                {"type": "string", "pattern": "^[0-9]{1,6}[smhdw]$"},
-                {"type": "string", "pattern": "^[0-9]{1,10}$"},
-            ]);
-            schema.insert("anyOf".to_owned(), spellings);
-            parameter["schema"] = Value::Object(schema);
+        match parameter["name"].as_str() {
+            Some("since" | "until") => parameter["schema"] = json!({"anyOf": moments(&[])}),
+            Some("step") => parameter["schema"]["enum"] = json!([5, 60]),
+            _ => {}
         }
     }
+}
+
+/// Returns the schemas of the formats of a moment, and more schemas.
+fn moments(more: &[Value]) -> Value {
+    let formats = [
+        json!({"type": "string", "format": "date-time"}),
+        json!({"type": "string", "pattern": "^[0-9]{1,6}[smhdw]$"}),
+        json!({"type": "string", "pattern": "^[0-9]{1,10}$"}),
+    ];
+    formats.iter().chain(more).cloned().collect()
 }

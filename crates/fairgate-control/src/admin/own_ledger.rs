@@ -126,11 +126,7 @@ pub(super) async fn attempts(
         cursor: query.cursor.map(|cursor| cursor.0),
         limit: page_length(query.limit)?,
     });
-    let family = |pool: &str, class: &str| {
-        let pool = app.data.pools.named(pool)?;
-        pool.setup().family(class).map(str::to_owned)
-    };
-    let shown = |row: AttemptRow| for_tenant(attempt_body(row), family);
+    let shown = |row: AttemptRow| for_tenant(&app, attempt_body(row));
     Ok(Json(attempt_list(page.await?, shown)))
 }
 

@@ -126,8 +126,9 @@ fn state_of(request: &RequestSnapshot) -> RequestState {
     }
 }
 
-/// Returns a request as the viewer may see it. A tenant sees the cost without the cache. Returns `None` for a tenant if
-/// that cost is no longer known, because the request has ended since the snapshot.
+/// Returns a request as the viewer may see it. A tenant sees the cost without the cache, the family of the class, and no
+/// worker where tenants share what is cached, because that decides on all of them. Returns `None` for a tenant if the cost
+/// is no longer known, because the request has ended since the snapshot.
 fn body_for(
     viewer: &Viewer,
     pool: &PoolHandle,
@@ -136,26 +137,17 @@ fn body_for(
     expected_wait_ms: Option<u64>,
 ) -> Option<RequestBody> {
     let body = body(pool, recent, request, expected_wait_ms);
+    let setup = pool.setup();
     Some(match viewer {
         Viewer::Admin => body,
         Viewer::Tenant(_) => RequestBody {
             cost: body.cost_uncached?,
             cost_tokens: body.cost_uncached_tokens,
-            class: body.class.map(|class| family_of(pool, &class).unwrap_or(class)),
+            class: body.class.map(|class| setup.family(&class).map(str::to_owned).unwrap_or(class)),
+            worker: body.worker.filter(|_| !setup.shares_cached_prompts()),
             ..body
         },
     })
-}
-
-/// Returns the family of a class. A tenant sees the family instead of the class, because what is cached decides which
-/// class of its family a request is in.
-fn family_of(pool: &PoolHandle, class: &str) -> Option<String> {
-    pool.setup().family(class).map(str::to_owned)
-}
-
-/// Returns the family of a class of the pool with this name.
-pub(super) fn family_in(app: &ControlPlane, pool: &str, class: &str) -> Option<String> {
-    family_of(&*app.data.pools.named(pool)?, class)
 }
 
 fn body(
@@ -246,10 +238,9 @@ pub(super) async fn show(
         || "It has not ended, and nothing more is known of it now".to_owned(),
         explanation::ended_sentence,
     );
-    let family = |pool: &str, class: &str| family_in(&app, pool, class);
     let shown = |row| match &viewer {
         Viewer::Admin => attempt_body(row),
-        Viewer::Tenant(_) => for_tenant(attempt_body(row), family),
+        Viewer::Tenant(_) => for_tenant(&app, attempt_body(row)),
     };
     let attempts: Vec<AttemptBody> = rows.into_iter().map(shown).collect();
     for pool in app.data.pools.all() {
@@ -333,8 +324,13 @@ async fn find_in_pool(
             }
             let mut story = explanation::explain_waiting(&waiting, &ahead, &services, tokens);
             let unit = pool.setup().unit();
-            if unit != CostUnit::Tokens {
-                story.iter_mut().for_each(explanation::count_worker_time);
+            let words = match unit {
+                CostUnit::Tokens => None,
+                CostUnit::WorkerTime => Some(explain_text::WORKER_TIME),
+                CostUnit::Money => Some(explain_text::MONEY),
+            };
+            if let Some(words) = words {
+                story.iter_mut().for_each(|told| *told = explain_text::in_unit(told, words));
                 services.iter_mut().for_each(ServiceView::clear_token_names);
             }
             story.splice(0..0, full.map(explain_text::full_pool));
@@ -351,7 +347,8 @@ async fn find_in_pool(
             }
         }
         RequestLocation::InFlight { place, .. } => {
-            let story = match place {
+            let is_shown = detail.request.as_ref().is_some_and(|request| request.worker.is_some());
+            let story = match place.filter(|_| is_shown) {
                 Some(place) => format!("it has its slot, on worker {}", place.worker),
                 None => "it has its slot".to_owned(),
             };

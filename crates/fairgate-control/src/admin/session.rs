@@ -30,7 +30,7 @@ use super::auth::{AdminCaller, Viewer, actor_name, equal_in_constant_time};
 use super::body::JsonBody;
 use crate::control_plane::ControlPlane;
 
-pub(super) use self::request_session::{RequestSession, SessionCaller, find_session};
+pub(super) use self::request_session::{RequestSession, SESSION_PATH, SessionCaller, find_session};
 
 /// Time for which a session is valid.
 const LIFETIME_S: i64 = 12 * 3600;

@@ -86,12 +86,27 @@ pub(super) struct UsageReportQuery {
     quantiles: bool,
 }
 
-/// Returns a sum as the API shows it. `charged_by_all` are the charged tokens of all sums.
-fn row_body(row: UsageRow, charged_by_all: u64) -> UsageRowBody {
-    // Rounded to six places: a share below a millionth is shown as 0.
-    let millionths = |part: u64| u128::from(part) * 1_000_000 / u128::from(charged_by_all);
-    let got_share = (charged_by_all > 0).then(|| millionths(row.charged) as f64 / 1e6);
+/// Totals over all sums of a report.
+#[derive(Clone, Copy)]
+struct UsageReportTotals {
+    charged: u64,
+    /// Worker time; `None` if the reader may not see it.
+    worker_us: Option<u64>,
+}
+
+/// Returns a part of a total, from 0 to 1, cut to six places: a share below a millionth is shown as 0. `None` if the
+/// total is 0.
+fn share(part: u64, of: u64) -> Option<f64> {
+    let millionths = (u128::from(part) * 1_000_000).checked_div(u128::from(of))?;
+    Some(millionths as f64 / 1e6)
+}
+
+/// Returns a sum as the API shows it.
+fn row_body(row: UsageRow, totals: UsageReportTotals) -> UsageRowBody {
+    let got_share = share(row.charged, totals.charged);
     UsageRowBody {
+        worker_us: totals.worker_us.map(|_| row.worker_us),
+        share_of_worker_time: totals.worker_us.and_then(|total| share(row.worker_us, total)),
         name: row.name,
         split: row.split,
         requests: row.requests,
@@ -171,7 +186,10 @@ pub(super) async fn report(app: &ControlPlane, asked: UsageRequest) -> Result<Re
         quantiles,
     };
     let sums = app.data.store.usage(query).await?;
-    let row = |row| row_body(row, sums.charged);
+    // A tenant would see in its worker time what others have sent, as in the cost with the cache.
+    let worker_us = (charge == ChargeColumn::Real).then_some(sums.worker_us);
+    let totals = UsageReportTotals { charged: sums.charged, worker_us };
+    let row = |row| row_body(row, totals);
     let rows: Vec<UsageRowBody> = sums.rows.into_iter().map(row).collect();
     let currency = money::currency(app).await?.map(String::from);
     if format == UsageFormat::Csv {
@@ -186,14 +204,15 @@ pub(super) async fn report(app: &ControlPlane, asked: UsageRequest) -> Result<Re
 
 fn csv(rows: Vec<UsageRowBody>, currency: &str) -> String {
     let mut text = String::from(
-        "name,requests,failed,input_tokens,cached_tokens,output_tokens,charged_tokens,waited_mean_us,waited_max_us,first_token_mean_us,provider_tokens,money,currency,split,got_share,waited_p50_us,waited_p95_us\r\n",
+        "name,requests,failed,input_tokens,cached_tokens,output_tokens,charged_tokens,waited_mean_us,waited_max_us,first_token_mean_us,provider_tokens,money,currency,split,got_share,waited_p50_us,waited_p95_us,worker_us,share_of_worker_time\r\n",
     );
     let number = |number: Option<u64>| number.map(|it| it.to_string()).unwrap_or_default();
+    let part = |part: Option<f64>| part.map(|it| it.to_string()).unwrap_or_default();
     for row in rows {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "{},{},{},{},{},{},{},{},{},{},{},{},{currency},{},{},{},{}\r\n",
+            "{},{},{},{},{},{},{},{},{},{},{},{},{currency},{},{},{},{},{},{}\r\n",
             quoted(&row.name),
             row.requests,
             row.failed,
@@ -207,9 +226,11 @@ fn csv(rows: Vec<UsageRowBody>, currency: &str) -> String {
             row.provider_tokens,
             row.money.0,
             quoted(row.split.as_deref().unwrap_or_default()),
-            row.got_share.map(|share| share.to_string()).unwrap_or_default(),
+            part(row.got_share),
             number(row.waited_p50_us),
             number(row.waited_p95_us),
+            number(row.worker_us),
+            part(row.share_of_worker_time),
         );
     }
     text

@@ -12,11 +12,12 @@ use axum::response::{IntoResponse, Response};
 use fairgate_api::JsonWholeNumber;
 use fairgate_api::admin::FlowAttribute;
 use fairgate_api::error::ConfigProblem;
+use fairgate_config::CostUnit;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Weight;
 use fairgate_replay::{
     DiffRun, FlowWeight, HistoryCollector, OtherPolicy, ReplayError, ReplayJournal, ReplayPlan,
-    ReplayRange, policy_diff, replay,
+    ReplayRange, ShownUnit, policy_diff, replay,
 };
 use fairgate_store::{AttemptRow, LedgerQuery, UnixMicros};
 use http::header::CONTENT_TYPE;
@@ -35,8 +36,6 @@ use crate::control_plane::ControlPlane;
 use fairgate_proxy::pools::journal_folder;
 use fairgate_time::wall_clock;
 
-/// Greatest number of lines that one look reads.
-const LINES_MAX: u64 = 5_000_000;
 /// Time before a request's arrival, and after its end, that its history covers. The clock of the ledger and that of the
 /// journal may differ a little.
 const MARGIN_US: i64 = 1_000_000;
@@ -76,7 +75,7 @@ pub(super) struct WhatIfRequest {
     policy_file: Option<String>,
     /// Weights of flows under the pool's own policy, 1 to 64 of them.
     #[serde(default)]
-    #[schema(max_items = 64)]
+    #[schema(min_items = 1, max_items = 64)]
     weights: Option<Vec<WhatIfWeight>>,
 }
 
@@ -201,9 +200,9 @@ pub(super) async fn what_if(
         until: Some(asked.until.map_or(now, |until| until.at(now))),
     };
     let by = asked.by.map(Attribute::from);
-    let began = Instant::now();
+    let (began, lines_max) = (Instant::now(), app.journal_lines_max());
     let (text, lines) = look(&app, move || {
-        let plan = ReplayPlan::of_folder(&folder, range)?.with_lines_max(LINES_MAX);
+        let plan = ReplayPlan::of_folder(&folder, range)?.with_lines_max(lines_max);
         let DiffRun { diff, lines } = policy_diff(&other, by, &|_| ReplayJournal::open(&plan))?;
         let mut text = Vec::new();
         diff.write_json(&mut text).map_err(ReplayError::Output)?;
@@ -315,6 +314,20 @@ pub(super) async fn request_journal(
     history(&app, &rows).await.map(Json)
 }
 
+/// Returns the unit in which the scheduler counted an attempt. The pool may count in another unit now.
+fn shown_unit(app: &ControlPlane, pool: &str, row: &AttemptRow) -> ShownUnit {
+    if row.price_set.is_some() {
+        return ShownUnit::WorkerTime;
+    }
+    let unit = app.data.pools.named(pool).map(|pool| pool.setup().unit());
+    match (unit, row.worker_us) {
+        // On a worker whose time has no price, the row does not tell, and it never does in a pool that counts money.
+        (Some(CostUnit::WorkerTime), 0) => ShownUnit::WorkerTime,
+        (Some(CostUnit::Money), _) => ShownUnit::Money,
+        _ => ShownUnit::Tokens,
+    }
+}
+
 async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJournalBody, ApiError> {
     let none = |sentence: String| RequestJournalBody { story: vec![sentence], history: None };
     let last = rows.iter().find(|row| row.last).or(rows.first());
@@ -335,7 +348,8 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         since: Some(UnixMicros(came.0.saturating_sub(MARGIN_US))),
         until: Some(UnixMicros(row.started_at.0.saturating_add(took).saturating_add(MARGIN_US))),
     };
-    let id = row.request.clone();
+    let (id, lines_max) = (row.request.clone(), app.journal_lines_max());
+    let unit = shown_unit(app, pool, row);
     let found = look(app, move || {
         let plan = ReplayPlan::of_folder(&folder, range).or_else(|error| match error {
             // The request came within the margin after the journal's beginning.
@@ -345,7 +359,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
             error => Err(error),
         });
         let plan = match plan {
-            Ok(plan) => plan.with_lines_max(LINES_MAX),
+            Ok(plan) => plan.with_lines_max(lines_max),
             Err(
                 error @ (ReplayError::NotKept { .. }
                 | ReplayError::Interrupted { .. }
@@ -359,7 +373,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         replay(&mut pool, &mut journal, &mut collector)?;
         collector.finish();
         let (mut words, mut json) = (Vec::new(), Vec::new());
-        collector.write_words(&mut words).map_err(ReplayError::Output)?;
+        collector.write_words(&mut words, unit).map_err(ReplayError::Output)?;
         collector.write_json(&mut json, journal.other_edition()).map_err(ReplayError::Output)?;
         let is_empty = collector.is_empty();
         Ok(if is_empty { Err(String::new()) } else { Ok((words, json)) })

@@ -157,7 +157,10 @@ pub(super) async fn undrain(
         ("pool" = String, Path, description = "The pool's name"),
         ("worker" = String, Path, description = "The worker's name"),
     ),
-    responses((status = 200, description = "The worker as it is now", body = WorkerBody)),
+    responses(
+        (status = 200, description = "The worker as it is now", body = WorkerBody),
+        (status = 409, description = "Its load is not read", body = super::ErrorBody),
+    ),
 )]
 pub(super) async fn patch(
     State(app): State<Arc<ControlPlane>>,
@@ -285,6 +288,9 @@ impl From<WorkerError> for ApiError {
             WorkerError::Invalid { field, .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", message)
                     .in_field(field)
+            }
+            WorkerError::NoThresholds { .. } => {
+                Self::new(StatusCode::CONFLICT, "no_effect", message).in_field("overload")
             }
             WorkerError::Taken { .. } => Self::new(StatusCode::CONFLICT, "exists", message),
             WorkerError::NotOurs(_) => Self::new(StatusCode::CONFLICT, "not_added_here", message),

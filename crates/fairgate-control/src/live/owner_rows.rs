@@ -223,6 +223,8 @@ impl OwnerRow {
             lag_bound_tokens: view.lag_bound_tokens,
             lag_floor_tokens: view.lag_floor_tokens,
             service: view.service,
+            share_of_tokens: None,
+            share_of_worker_time: None,
             tiers: TiersView::default(),
         }
     }

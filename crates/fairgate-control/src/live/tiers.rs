@@ -12,5 +12,9 @@ fn tier_use(used: TierUse) -> TierUseView {
 
 /// Returns the use of both as the API shows it.
 pub(super) fn tiers_view(spent: SpentByTier) -> TiersView {
-    TiersView { own: tier_use(spent.own), hosted: tier_use(spent.hosted) }
+    TiersView {
+        own: tier_use(spent.own),
+        hosted: tier_use(spent.hosted),
+        worker_us: spent.worker_us,
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fairgate_api::admin::{FlowCondition, FlowNow, PoolView, ServiceView, TenantView, TiersView};
+use fairgate_api::admin::{FlowCondition, PoolView, ServiceView, TenantView, TiersView};
 use fairgate_config::CostUnit;
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
@@ -267,10 +267,13 @@ fn row_without_requests(tenant: &Tenant) -> TenantView {
 pub(crate) fn with_tiers(mut view: PoolView, pool: &PoolHandle, snapshot: &Snapshot) -> PoolView {
     let tenants = view.tenants.iter().map(|tenant| &*tenant.tenant);
     let spent = pool.spending.of(tenants);
+    let all = pool.spending.all();
     for (tenant, spent) in view.tenants.iter_mut().zip(spent) {
+        tenant.share_of_tokens = part(spent.own.provider_tokens, all.own.provider_tokens);
+        tenant.share_of_worker_time = part(spent.worker_us, all.worker_us);
         tenant.tiers = tiers_view(spent);
     }
-    view.tiers = tiers_view(pool.spending.all());
+    view.tiers = tiers_view(all);
     view.workers = workers(snapshot, pool);
     view
 }
@@ -282,6 +285,11 @@ pub(crate) fn with_unit(mut view: PoolView, unit: CostUnit) -> PoolView {
         view.clear_token_names();
     }
     view
+}
+
+/// Returns a part of a total; `None` if the total is 0.
+fn part(some: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| shown_part(some as f64 / all as f64))
 }
 
 /// Rounds a share to the millionth.

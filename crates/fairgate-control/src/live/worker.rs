@@ -51,6 +51,8 @@ pub(crate) fn workers(snapshot: &Snapshot, pool: &PoolHandle) -> Vec<WorkerBody>
         name: worker.name,
         state: worker.state.to_owned(),
         reason: worker.reason,
+        down_since: worker.outage.map(|outage| fairgate_time::to_rfc3339(outage.since)),
+        retry_at: worker.outage.and_then(|outage| outage.retry_at).map(fairgate_time::to_rfc3339),
         source: worker.source.name().to_owned(),
         address: worker.address,
         in_flight: worker.in_flight,

@@ -40,8 +40,8 @@ struct FleetGauges {
     project_used: Family<FleetProjectLabel, Gauge>,
     project_reserved: Family<FleetProjectLabel, Gauge>,
     project_running: Family<FleetProjectLabel, Gauge>,
-    project_share: Family<FleetProjectLabel, Ratio>,
-    project_target: Family<FleetProjectLabel, Ratio>,
+    project_due: Family<FleetProjectLabel, Ratio>,
+    project_got: Family<FleetProjectLabel, Ratio>,
     project_tasks: Family<ProjectStateLabels, Gauge>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn register_sample(to: &mut Registry) {
     for family in [&seen.project_used, &seen.project_reserved, &seen.project_running] {
         family.get_or_create(&project()).set(1);
     }
-    for family in [&seen.project_share, &seen.project_target] {
+    for family in [&seen.project_due, &seen.project_got] {
         family.get_or_create(&project()).set(1.0);
     }
     let labels = ProjectStateLabels { project: "web".into(), state };
@@ -100,13 +100,13 @@ impl FleetGauges {
         self.project_used.get_or_create(&label).set(gauge_value(project.used));
         self.project_reserved.get_or_create(&label).set(gauge_value(project.reserved));
         self.project_running.get_or_create(&label).set(gauge_value(project.running));
-        let set = |family: &Family<FleetProjectLabel, Ratio>, ppm: Option<u64>| {
-            if let Some(ppm) = ppm {
-                family.get_or_create(&label).set(ppm as f64 / 1e6);
+        let set = |family: &Family<FleetProjectLabel, Ratio>, part: Option<f64>| {
+            if let Some(part) = part {
+                family.get_or_create(&label).set(part);
             }
         };
-        set(&self.project_share, project.share_ppm);
-        set(&self.project_target, project.target_ppm);
+        set(&self.project_due, project.due_share);
+        set(&self.project_got, project.got_share);
         for (state, count) in &project.tasks {
             let labels = ProjectStateLabels { project: project.id.clone(), state: state.word() };
             self.project_tasks.get_or_create(&labels).set(gauge_value(*count));
@@ -117,19 +117,23 @@ impl FleetGauges {
         let tokens = || Unit::Other("tokens".to_owned());
         let help = "Tokens that all projects used in the rolling window";
         to.register_with_unit("fleet_used", help, tokens(), self.used);
-        let help = "Tokens that running tasks have reserved and not used yet";
+        let help = "Tokens that are set aside for running tasks and not used yet";
         to.register_with_unit("fleet_reserved", help, tokens(), self.reserved);
         to.register("fleet_tasks", "Tasks of the fleet, by state", self.tasks);
         let help = "Tokens that the project used in the rolling window; only the 50 projects that used most are listed";
         to.register_with_unit("fleet_project_used", help, tokens(), self.project_used);
-        let help = "Tokens that the project's running tasks have reserved and not used yet";
+        let help = "Tokens that are set aside for the project's running tasks and not used yet";
         to.register_with_unit("fleet_project_reserved", help, tokens(), self.project_reserved);
         let help = "Tasks of the project that agents hold";
         to.register("fleet_project_running", help, self.project_running);
-        let help = "Tokens of the project divided by those of all active projects";
-        to.register("fleet_project_share_ratio", help, self.project_share);
-        let help = "Share of the project by its weight";
-        to.register("fleet_project_target_ratio", help, self.project_target);
+        let help = "Part of the tokens of all active projects that the project is due by its weight, from 0 to 1";
+        to.register("fleet_project_due_ratio", help, self.project_due.clone());
+        let help = "Part of the tokens of all active projects that the project got in the rolling window, from 0 to 1";
+        to.register("fleet_project_got_ratio", help, self.project_got.clone());
+        let help = "Former name of fairgate_fleet_project_got_ratio";
+        to.register("fleet_project_share_ratio", help, self.project_got);
+        let help = "Former name of fairgate_fleet_project_due_ratio";
+        to.register("fleet_project_target_ratio", help, self.project_due);
         let help = "Tasks of the project, by state";
         to.register("fleet_project_tasks", help, self.project_tasks);
     }

@@ -1,11 +1,9 @@
 //! Gauges of the pools and their workers, filled at each scrape.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_config::CostUnit;
-use fairgate_core::attribute::Attribute;
 use fairgate_core::fairness::{FlowFairness, NodeFairness};
 use fairgate_proxy::metrics::PoolLabel;
 use fairgate_runtime::{GateStatus, JournalStatus};
@@ -18,27 +16,17 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::timeout;
 
 use super::classes::ClassGauges;
+use super::service_gauges::{ServiceGauges, ServiceNames};
 use crate::lag_in_tokens::FlowLag;
 use fairgate_proxy::pools::{PoolHandle, WorkerView};
 
 /// Time limit for a pool's answer to a scrape.
 const POOL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum number of tenants per pool that have gauges. The tenants with the largest lag, above or below 0, have gauges
-/// of the lag. The tenants with the largest difference between got and due tokens, above or below 0, have gauges of
-/// these tokens.
-const TENANTS_SHOWN: usize = 50;
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WorkerLabels {
     pool: Arc<str>,
     worker: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TenantLabels {
-    pool: Arc<str>,
-    tenant: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -64,16 +52,11 @@ struct PoolGauges {
     journal_gaps: Counters,
     journal_writing: Gauges,
     state_failing: Gauges,
-    lag: Gauges,
-    bound: Gauges,
     bound_used: Family<PoolLabel, Gauge<f64, std::sync::atomic::AtomicU64>>,
     outside: Gauges,
-    largest_difference: Gauges,
-    tenant_got: Family<TenantLabels, Gauge>,
-    tenant_due: Family<TenantLabels, Gauge>,
-    tenant_off_bound: Family<TenantLabels, Gauge>,
-    tenant_lag: Family<TenantLabels, Gauge>,
-    tenant_bound: Family<TenantLabels, Gauge>,
+    service: ServiceGauges,
+    /// The same for pools that count tokens, under names that end in `_tokens`.
+    service_tokens: ServiceGauges,
     worker_up: Family<WorkerLabels, Gauge>,
     worker_in_flight: Family<WorkerLabels, Gauge>,
     worker_slots: Family<WorkerLabels, Gauge>,
@@ -122,10 +105,7 @@ pub(super) fn sample_registry() -> Registry {
         &seen.draining,
         &seen.journal_writing,
         &seen.state_failing,
-        &seen.lag,
-        &seen.bound,
         &seen.outside,
-        &seen.largest_difference,
     ];
     for family in of_pool {
         family.get_or_create(&label).set(1);
@@ -135,17 +115,8 @@ pub(super) fn sample_registry() -> Registry {
     }
     seen.bound_used.get_or_create(&label).set(1.0);
     seen.ends.get_or_create(&EndLabels { pool: pool.clone(), end: "settled" }).inc();
-    let label = TenantLabels { pool: pool.clone(), tenant: "chat".into() };
-    let of_tenant = [
-        &seen.tenant_got,
-        &seen.tenant_due,
-        &seen.tenant_off_bound,
-        &seen.tenant_lag,
-        &seen.tenant_bound,
-    ];
-    for family in of_tenant {
-        family.get_or_create(&label).set(1);
-    }
+    seen.service.fill_sample(Some("tokens"));
+    seen.service_tokens.fill_sample(None);
     let label = WorkerLabels { pool, worker: "gpu-1".into() };
     let of_worker = [
         &seen.worker_up,
@@ -182,12 +153,13 @@ impl PoolGauges {
             self.set_live(&labels, &live);
         }
         if let Some(fairness) = fairness {
-            let counts_tokens = pool.setup().unit() == CostUnit::Tokens;
+            let unit = pool.setup().unit();
             self.set_fairness(&labels, &fairness);
-            if counts_tokens {
-                self.set_tokens(&labels, &fairness);
+            self.service.read_pool(&labels.pool, Some(unit.name()), &fairness, self.with_tenants);
+            if unit == CostUnit::Tokens {
+                self.service_tokens.read_pool(&labels.pool, None, &fairness, self.with_tenants);
             }
-            self.classes.read_pool(&labels.pool, &fairness, counts_tokens);
+            self.classes.read_pool(&labels.pool, &fairness, unit);
         }
         for worker in pool.workers() {
             self.set_worker(&labels.pool, worker);
@@ -232,34 +204,6 @@ impl PoolGauges {
         self.outside.get_or_create(labels).set(gauge_value(outside));
     }
 
-    /// Sets the gauges of service, whose names count tokens. A pool that counts in another unit has none of them.
-    fn set_tokens(&self, labels: &PoolLabel, nodes: &[NodeFairness]) {
-        let all = || nodes.iter().flat_map(|node| &node.flows).filter_map(FlowLag::of);
-        let most = |lag: FlowLag| lag.bound.map_or(0, |(_, most)| most);
-        let largest =
-            |values: &mut dyn Iterator<Item = i128>| gauge_value(values.max().unwrap_or(0));
-        self.lag.get_or_create(labels).set(largest(&mut all().map(|lag| lag.tokens)));
-        self.bound.get_or_create(labels).set(largest(&mut all().map(most)));
-        let off = shares(nodes).filter_map(FlowFairness::difference).map(i128::unsigned_abs).max();
-        self.largest_difference.get_or_create(labels).set(gauge_value(off.unwrap_or(0)));
-        let shown = if self.with_tenants { largest_of_tenants(nodes) } else { Vec::new() };
-        if self.with_tenants {
-            for (tenant, service) in furthest_tenants(nodes) {
-                let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
-                self.tenant_got.get_or_create(&labels).set(gauge_value(service.got));
-                self.tenant_due.get_or_create(&labels).set(gauge_value(service.due));
-                self.tenant_off_bound.get_or_create(&labels).set(gauge_value(service.bound));
-            }
-        }
-        for (tenant, lag) in shown {
-            let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
-            self.tenant_lag.get_or_create(&labels).set(gauge_value(lag.tokens));
-            if let Some((_, most)) = lag.bound {
-                self.tenant_bound.get_or_create(&labels).set(gauge_value(most));
-            }
-        }
-    }
-
     fn set_worker(&self, pool: &Arc<str>, worker: WorkerView) {
         let labels = WorkerLabels { pool: pool.clone(), worker: worker.name };
         self.worker_up.get_or_create(&labels).set(i64::from(worker.state == "up"));
@@ -291,7 +235,7 @@ impl PoolGauges {
         let slots = Unit::Other("slots".to_owned());
         let requests = || Unit::Other("requests".to_owned());
         let tokens = || Unit::Other("tokens".to_owned());
-        let help = "Number of requests that may be in flight in the pool at once";
+        let help = "Slots of the pool: the number of requests that may be in flight at once";
         to.register_with_unit("pool_capacity", help, slots, self.capacity);
         let help = "Number of requests in flight in the pool";
         to.register_with_unit("pool_in_flight", help, requests(), self.in_flight);
@@ -311,28 +255,14 @@ impl PoolGauges {
         to.register("journal_writing", help, self.journal_writing);
         let help = "1 if the last write of the state file failed, else 0";
         to.register("state_file_failing", help, self.state_failing);
-        let help = "Largest lag of any flow: the tokens that it is owed";
-        to.register_with_unit("pool_lag", help, tokens(), self.lag);
-        let help = "Largest lag that the policy allows any flow at the moment";
-        to.register_with_unit("pool_lag_bound", help, tokens(), self.bound);
         let help = "Largest lag divided by its bound, over all flows; a value above 1 is a bug";
         to.register("pool_lag_bound_used_ratio", help, self.bound_used);
         let help =
             "Flows of share nodes whose difference between got and due is larger than their bound";
         let flows = Unit::Other("flows".to_owned());
         to.register_with_unit("pool_outside_bound", help, flows, self.outside);
-        let help = "Largest difference between got and due of any flow of a share node";
-        to.register_with_unit("pool_difference", help, tokens(), self.largest_difference);
-        let help = "Tokens that the tenant was served; only the 50 tenants with the largest difference are listed";
-        to.register_with_unit("tenant_got", help, tokens(), self.tenant_got);
-        let help = "Tokens that the tenant was due by its weight; same tenants as fairgate_tenant_got_tokens";
-        to.register_with_unit("tenant_due", help, tokens(), self.tenant_due);
-        let help = "Bound of the difference between got and due; same tenants as fairgate_tenant_got_tokens";
-        to.register_with_unit("tenant_difference_bound", help, tokens(), self.tenant_off_bound);
-        let help = "Tokens that the tenant is owed; only the 50 tenants furthest from their share are listed";
-        to.register_with_unit("tenant_lag", help, tokens(), self.tenant_lag);
-        let help = "Largest lag that the policy allows the tenant; same tenants as fairgate_tenant_lag_tokens";
-        to.register_with_unit("tenant_lag_bound", help, tokens(), self.tenant_bound);
+        self.service.register_in(to, ServiceNames::ANY_UNIT);
+        self.service_tokens.register_in(to, ServiceNames::TOKENS);
         to.register("worker_up", "1 if the worker takes requests, else 0", self.worker_up);
         let help = "Number of requests in flight on the worker";
         to.register_with_unit("worker_in_flight", help, requests(), self.worker_in_flight);
@@ -357,50 +287,8 @@ impl PoolGauges {
 }
 
 /// Returns the flows of the share nodes.
-fn shares(nodes: &[NodeFairness]) -> impl Iterator<Item = &FlowFairness> {
+pub(super) fn shares(nodes: &[NodeFairness]) -> impl Iterator<Item = &FlowFairness> {
     nodes.iter().filter(|node| node.kind == "share").flat_map(|node| &node.flows)
-}
-
-/// Returns the tenants with the largest lags, above or below 0. If a tenant is in several nodes of the tree, its
-/// largest lag counts.
-fn largest_of_tenants(nodes: &[NodeFairness]) -> Vec<(&str, FlowLag)> {
-    let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
-    let mut lags: Vec<(&str, FlowLag)> = nodes
-        .flat_map(|node| &node.flows)
-        .filter_map(|flow| Some((&*flow.name, FlowLag::of(flow)?)))
-        .collect();
-    lags.sort_by_key(|(tenant, lag)| (std::cmp::Reverse(lag.tokens.unsigned_abs()), *tenant));
-    let mut seen = std::collections::HashSet::new();
-    lags.retain(|(tenant, _)| seen.insert(*tenant));
-    lags.truncate(TENANTS_SHOWN);
-    lags
-}
-
-/// Tokens that a tenant got and was due, with the bound of the difference between the two.
-#[derive(Clone, Copy, Debug, Default)]
-struct TenantServiceSum {
-    got: i128,
-    due: i128,
-    bound: u128,
-}
-
-/// Returns the tenants with the largest difference, above or below 0, between the tokens that they got and the tokens
-/// that they were due. If a tenant is in several nodes, the sums over these nodes count.
-fn furthest_tenants(nodes: &[NodeFairness]) -> Vec<(&str, TenantServiceSum)> {
-    let mut tenants: BTreeMap<&str, TenantServiceSum> = BTreeMap::new();
-    let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
-    for flow in nodes.flat_map(|node| &node.flows) {
-        let Some(due) = flow.due else { continue };
-        let service = tenants.entry(&flow.name).or_default();
-        service.got = service.got.saturating_add(flow.got);
-        service.due = service.due.saturating_add(due.tokens);
-        service.bound = service.bound.saturating_add(due.bound);
-    }
-    let mut tenants: Vec<(&str, TenantServiceSum)> = tenants.into_iter().collect();
-    tenants
-        .sort_by_key(|(_, service)| std::cmp::Reverse((service.got - service.due).unsigned_abs()));
-    tenants.truncate(TENANTS_SHOWN);
-    tenants
 }
 
 /// Converts a number to a gauge's type; a number that is out of range becomes the maximum.

@@ -3,7 +3,8 @@ import { html } from '../vendor/lit-html/lit-html.js';
 import { at, read } from '../core/api.js';
 import { count, isNumber, percent, several } from '../core/format.js';
 import { name } from '../components/name.js';
-import { openDialog, wholeNumber } from '../components/dialog.js';
+import { lockDialog, openDialog, wholeNumber } from '../components/dialog.js';
+import { declaredReason } from '../components/declared.js';
 import { make } from './change.js';
 
 /** @typedef {import('../core/types.js').FlowRow} FlowRow */
@@ -41,15 +42,30 @@ export function dueWithWeight(row, siblings, weight) {
   return Math.min(1, (parent * weight) / (others + weight));
 }
 
+/**
+ * Opens a dialog of a flow. If the file declares the flow's tenant or group, its fields are turned off as soon as that is
+ * known: the rows of a pool do not say it.
+ * @param {FlowChange} flow
+ * @param {import('../components/dialog.js').DialogSpec} spec
+ */
+async function openFlowDialog({ by, flow }, spec) {
+  openDialog(spec);
+  if (by !== 'tenant' && by !== 'group') return;
+  // A flow that the directory does not know is not declared; whoever changes it hears so.
+  const object = await read(HOMES[by](flow)).catch(() => null);
+  lockDialog(spec, declaredReason(object));
+}
+
 /** @param {FlowRow} row */
 function wantsSomething(row) {
   return row.waiting + row.in_flight > 0;
 }
 
-/** @param {FlowChange} flow */
-export function openWeight({ pool, by, flow, row, siblings }) {
+/** @param {FlowChange} change */
+export function openWeight(change) {
+  const { pool, by, flow, row, siblings } = change;
   const now = row.weight ?? null;
-  openDialog({
+  void openFlowDialog(change, {
     title: html`Weight of ${name(flow)}`,
     fields: [
       { name: 'weight', label: 'Weight', type: 'number', min: 1, max: 1_000_000, isRequired: true, value: now ? String(now) : '', help: `Now ${count(now)}. A flow with twice the weight is due twice as much.` },
@@ -94,10 +110,11 @@ async function setWeight(pool, by, flow, weight, before) {
   await make('PATCH', HOMES[by](flow), { weight }, by === 'project' ? null : { label, action: `${by}.patch`, object: flow, subject: flow });
 }
 
-/** @param {FlowChange} flow */
-export function openCap({ pool, by, flow, row }) {
+/** @param {FlowChange} change */
+export function openCap(change) {
+  const { pool, by, flow, row } = change;
   const now = row.cap ?? null;
-  openDialog({
+  void openFlowDialog(change, {
     title: html`Cap of ${name(flow)}`,
     fields: [
       { name: 'cap', label: 'In flight at most', type: 'number', unit: 'requests', min: by === 'tenant' ? 1 : 0, max: 1_000_000, value: now === null ? '' : String(now), help: `Now ${now === null ? 'no cap' : count(now)}, ${count(row.in_flight)} in flight. Empty: no cap.` },

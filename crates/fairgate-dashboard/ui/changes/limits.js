@@ -3,6 +3,7 @@ import { html } from '../vendor/lit-html/lit-html.js';
 import { at, read } from '../core/api.js';
 import { same } from '../core/undo.js';
 import { name } from '../components/name.js';
+import { declaredReason } from '../components/declared.js';
 import { openDialog } from '../components/dialog.js';
 import { make } from './change.js';
 
@@ -39,10 +40,13 @@ const HOSTED = { name: 'hosted', label: 'Hosted workers', type: 'select', choice
  */
 export async function openLimits(kind, id, shown) {
   const path = kind === 'tenants' ? at`/tenants/${id}` : kind === 'groups' ? at`/groups/${id}` : at`/keys/${id}`;
-  const { limits } = await read(path);
+  /** @type {(Api.Tenant | Api.Key) & { limits: Record<string, any> }} */
+  const object = await read(path);
+  const { limits } = object;
   const fields = [...(kind === 'groups' ? [] : RATES), ...BUDGETS, ...(kind === 'groups' ? [] : [HOSTED])];
   openDialog({
     title: html`Limits and budgets of ${name(shown)}`,
+    locked: declaredReason(object) || undefined,
     fields: fields.map((field) => ({ ...field, value: limits[field.name] === null || limits[field.name] === undefined ? '' : String(limits[field.name]) })),
     consequences: (values) => {
       const after = limitsOf(fields, values);

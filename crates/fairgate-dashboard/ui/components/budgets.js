@@ -8,7 +8,7 @@ import { when } from './number.js';
 
 /**
  * Draws budgets, the fullest first: that one binds.
- * @param {any[]} budgets
+ * @param {Api.Budget[]} budgets
  */
 export function budgetList(budgets) {
   if (budgets.length === 0) return html`<p class="empty">No budget: nothing ends with a day or a month.</p>`;
@@ -17,13 +17,13 @@ export function budgetList(budgets) {
 }
 
 /**
- * @param {any} budget
+ * @param {Api.Budget} budget
  * @param {boolean} bindsFirst
  */
 function budgetView(budget, bindsFirst) {
   const used = usedPart(budget) ?? 0;
   const isMoney = budget.unit === 'money';
-  const amount = (/** @type {any} */ tokens, /** @type {any} */ text) => (isMoney ? money(text, budget.currency) : `${count(tokens)} tokens`);
+  const amount = (/** @type {import('../core/format.js').MaybeNumber} */ tokens, /** @type {string | null | undefined} */ text) => (isMoney ? money(text, budget.currency) : `${count(tokens)} tokens`);
   const tier = budget.tier === 'hosted' ? ' on hosted workers' : '';
   return html`<li data-budget="${budget.scope}-${budget.unit}-${budget.period}">
     <span>${budget.scope} ${name(budget.owner)}: ${amount(budget.used_tokens, budget.used_money)} of ${amount(budget.limit_tokens, budget.limit_money)} a ${budget.period}${tier}${bindsFirst ? html`, <strong>this one binds first</strong>` : nothing}</span>

@@ -30,6 +30,7 @@ import { requestUpdate } from '../core/update.js';
  * @property {string} submit text of the button
  * @property {boolean} [isDangerous]
  * @property {boolean} [isUnaudited] nothing is written into the audit trail
+ * @property {string} [locked] why nothing can be changed here: the fields are off, and nothing can be sent
  * @property {(values: DialogValues) => Promise<unknown>} run what is returned is shown before the dialog closes
  */
 
@@ -40,6 +41,17 @@ const state = { spec: null, values: {}, error: null, busy: false, result: null, 
 export function openDialog(spec) {
   const values = Object.fromEntries((spec.fields ?? []).map((field) => [field.name, field.value ?? '']));
   Object.assign(state, { spec, values, error: null, busy: false, result: null, cameFrom: document.activeElement });
+  requestUpdate();
+}
+
+/**
+ * Turns the fields of a dialog off, if it is still open, and says why.
+ * @param {DialogSpec} spec
+ * @param {string} reason
+ */
+export function lockDialog(spec, reason) {
+  if (state.spec !== spec || !reason) return;
+  spec.locked = reason;
   requestUpdate();
 }
 
@@ -88,19 +100,19 @@ function cancelled(event) {
 
 /** @param {DialogSpec} spec */
 function formView(spec) {
-  const sentences = spec.consequences(state.values).filter(Boolean);
+  const sentences = spec.locked ? [spec.locked] : spec.consequences(state.values).filter(Boolean);
   const actor = session.info?.actor ?? session.info?.name ?? 'you';
   return html`<form @submit=${submitted} novalidate>
     <h2 id="dialog-title">${spec.title}</h2>
-    ${(spec.fields ?? []).map(fieldView)}
+    <fieldset ?disabled=${spec.locked !== undefined}>${(spec.fields ?? []).map(fieldView)}</fieldset>
     <div class="consequences" role="status" aria-label="What will follow">
       ${sentences.map((sentence) => html`<p>${sentence}</p>`)}
-      ${spec.isUnaudited ? nothing : html`<p class="quiet">Goes into the audit trail as ${actor}.</p>`}
+      ${spec.isUnaudited || spec.locked ? nothing : html`<p class="quiet">Goes into the audit trail as ${actor}.</p>`}
     </div>
     ${state.error ? html`<p class="note bad" role="alert"><span aria-hidden="true">▲</span> ${state.error.message}</p>` : nothing}
     <div class="buttons">
       <button type="button" @click=${closeDialog}>Cancel</button>
-      <button class="submit ${spec.isDangerous ? 'danger' : 'primary'}" ?disabled=${state.busy || connection.lostAt !== null}>${spec.submit}</button>
+      <button class="submit ${spec.isDangerous ? 'danger' : 'primary'}" ?disabled=${state.busy || spec.locked !== undefined || connection.lostAt !== null}>${spec.submit}</button>
     </div>
   </form>`;
 }
@@ -158,7 +170,7 @@ function inputView(field, isWrong) {
 async function submitted(event) {
   event.preventDefault();
   const { spec } = state;
-  if (!spec || state.busy) return;
+  if (!spec || spec.locked || state.busy) return;
   state.error = firstMistake(spec);
   if (!state.error) {
     state.busy = true;

@@ -1,6 +1,6 @@
 /** Numbers, lengths of time and moments, each with its exact value in the tooltip. */
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { NONE, count, duration, exact, isNumber, localTime, moment, percent, signed, utcTime } from '../core/format.js';
+import { NONE, count, duration, exact, isNumber, localTime, moment, percent, signed, signedDuration, utcTime } from '../core/format.js';
 
 /** @typedef {import('../core/format.js').MaybeNumber} MaybeNumber */
 
@@ -44,6 +44,14 @@ export function share(value) {
  */
 export function time(microseconds) {
   return data(microseconds, duration(microseconds), isNumber(microseconds) ? `${exact(microseconds)} µs` : '');
+}
+
+/**
+ * Draws a difference of lengths of time, with its sign.
+ * @param {MaybeNumber} microseconds
+ */
+export function timeDifference(microseconds) {
+  return data(microseconds, signedDuration(microseconds), isNumber(microseconds) ? `${exact(microseconds)} µs` : '');
 }
 
 /**

@@ -1,6 +1,7 @@
 /** What every page has: its one sentence, its sections, and what stands there while nothing can be shown. */
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { ApiFailure } from '../core/api.js';
+import { declaredReason } from './declared.js';
 
 /**
  * Draws the first lines of a page: its title and one sentence that says how things are.
@@ -79,12 +80,14 @@ export function select(label, choices, chosen, choose) {
 }
 
 /**
- * Draws a button that changes something: off while the gateway does not answer, absent for those who may only look.
+ * Draws a button that changes something: off while the gateway does not answer and where the file declares the object,
+ * absent for those who may only look.
  * @param {string} text
  * @param {() => void} run
- * @param {{ mayChange: boolean, isOffline: boolean, label?: string }} options
+ * @param {{ mayChange: boolean, isOffline: boolean, label?: string, of?: import('./declared.js').MaybeDeclared | null }} options
  */
-export function changeButton(text, run, { mayChange, isOffline, label }) {
+export function changeButton(text, run, { mayChange, isOffline, label, of }) {
   if (!mayChange) return nothing;
-  return html`<button ?disabled=${isOffline} aria-label=${label ?? nothing} @click=${run}>${text}</button>`;
+  const reason = declaredReason(of);
+  return html`<button ?disabled=${isOffline || reason !== ''} title=${reason || nothing} aria-label=${label ?? nothing} @click=${run}>${text}</button>`;
 }

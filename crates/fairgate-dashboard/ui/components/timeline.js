@@ -31,7 +31,7 @@ export function stepsOf(attempt) {
 
 /**
  * Draws an attempt as a line of steps, with the same numbers as text below.
- * @param {any} attempt a row of the ledger
+ * @param {Api.Attempt} attempt a row of the ledger
  */
 export function timeline(attempt) {
   const steps = stepsOf(attempt);

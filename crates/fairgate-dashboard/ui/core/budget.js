@@ -2,7 +2,7 @@
 
 /**
  * Returns which part of a budget is used, with what requests in flight have set aside; null without a limit.
- * @param {any} budget
+ * @param {Api.Budget} budget
  */
 export function usedPart(budget) {
   const isMoney = budget.unit === 'money';

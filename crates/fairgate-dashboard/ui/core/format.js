@@ -84,6 +84,14 @@ export function duration(microseconds) {
 }
 
 /**
+ * Formats a difference of lengths of time with its sign: `+1.2 s`, `−41 ms`, `0 s`.
+ * @param {MaybeNumber} microseconds
+ */
+export function signedDuration(microseconds) {
+  return isNumber(microseconds) && microseconds > 0 ? `+${duration(microseconds)}` : duration(microseconds);
+}
+
+/**
  * Formats milliseconds as a length of time.
  * @param {MaybeNumber} ms
  */

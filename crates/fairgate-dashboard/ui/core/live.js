@@ -31,6 +31,8 @@ export const live = {
   /** @type {Date | null} */
   at: null,
   version: 0,
+  /** How far this browser's clock is ahead of the gateway's, in milliseconds; below 0 if it is behind. */
+  clockAheadMs: 0,
   /** @type {Error | null} */
   error: null,
 };
@@ -122,7 +124,7 @@ async function poll() {
 
 /**
  * Applies one event: the whole view, or what changed in it.
- * @param {{ at: string, full: boolean, pools: any[] }} event
+ * @param {{ at: string, full: boolean, pools: any[] }} event a row is whole; fields of a pool may be left out
  */
 export function applyLive(event) {
   if (event.full) live.pools.clear();
@@ -131,6 +133,7 @@ export function applyLive(event) {
     live.pools.set(changed.pool, known ? merged(known, changed) : complete(changed));
   }
   live.at = new Date(event.at);
+  live.clockAheadMs = Date.now() - live.at.getTime();
   live.version += 1;
   requestUpdate();
 }

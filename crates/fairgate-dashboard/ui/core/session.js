@@ -5,17 +5,7 @@
 import { at, change, read, ApiFailure, whenSignedOut } from './api.js';
 import { requestUpdate } from './update.js';
 
-/**
- * @typedef {object} SessionInfo
- * @property {'admin' | 'viewer' | 'tenant'} kind
- * @property {string | null} [name] name that was given at the login
- * @property {string | null} [actor] name in the audit trail
- * @property {string | null} [tenant]
- * @property {string | null} [group]
- * @property {boolean} may_write
- * @property {string} [gateway] name of the gateway that answers
- * @property {string} [version]
- */
+/** @typedef {Api.Session} SessionInfo */
 
 /** State of the session: `unknown` until the gateway has answered once. */
 export const session = {

@@ -1,65 +1,32 @@
 /**
  * Shapes that several files name. What the gateway sends is described by its OpenAPI document, of which
- * `cargo xtask test ui` makes the types of the namespace `Api`; here is only what the pages make of it.
+ * `cargo xtask test ui` makes the types of the namespace `Api`: a field that is renamed there is an error here.
  *
- * @typedef {object} FlowRow a class, group, tenant or project of a pool
- * @property {string} [tenant] name, of a tenant's row
- * @property {string} [group] name of the tenant's group
- * @property {string} [name] name, of all other rows
- * @property {number | null} weight
- * @property {string} state
- * @property {number | null} due_share
- * @property {number | null} got_share
- * @property {number | null} asked_share
- * @property {number | null} asked_tokens
- * @property {number | null} weight_share
- * @property {number} window_s
- * @property {boolean} promised
- * @property {number | null} got_tokens
- * @property {number | null} due_tokens
- * @property {number | null} difference_tokens
- * @property {number | null} bound_tokens
- * @property {boolean | null} within_bound
- * @property {number} in_flight
- * @property {number} waiting
- * @property {number | null} cap
- * @property {number | null} expected_wait_ms
- * @property {number | null} wait_p50_ms
- * @property {number | null} wait_p95_ms
- * @property {number} refused
+ * @template T
+ * @typedef {{ [Field in keyof T]-?: T[Field] }} Sent an answer of which no field is left out, as it is in the live view
+ */
+/**
+ * @typedef {'weight' | 'weight_share' | 'in_flight' | 'expected_wait_ms'} OwnFields fields that each kind of row has itself
  *
- * @typedef {object} WorkerRow
- * @property {string} name
- * @property {string} state
- * @property {string | null} reason
- * @property {string} source
- * @property {string} address
- * @property {number} in_flight
- * @property {number} prefill_tokens
- * @property {number | null} slots
- * @property {string | null} slots_reason
- * @property {any} engine
- * @property {any} cache
- * @property {any} quota
- * @property {number} tier
+ * @typedef {Sent<Pick<Api.TenantView | Api.GroupView | Api.Class, keyof Api.FlowNow | keyof Api.Service | OwnFields>>} FlowNumbers
  *
- * @typedef {object} LivePool
- * @property {string} pool
- * @property {string} algorithm
- * @property {number} slots
- * @property {number} in_flight
- * @property {number} waiting
- * @property {number} window_s
- * @property {number} granted
- * @property {number} refused
- * @property {number | null} wait_p50_ms
- * @property {number | null} wait_p95_ms
+ * @typedef {object} FlowNames
+ * @property {Api.TenantView['tenant']} [tenant] name, of a tenant's row
+ * @property {Api.TenantView['group']} [group] name of the tenant's group
+ * @property {Api.GroupView['name'] & Api.Class['name']} [name] name, of all other rows
+ *
+ * @typedef {FlowNumbers & FlowNames} FlowRow a class, group, tenant or project of a pool
+ *
+ * @typedef {Sent<Api.Worker>} WorkerRow
+ *
+ * @typedef {object} LiveRows
  * @property {FlowRow[]} tenants
  * @property {FlowRow[]} groups
  * @property {FlowRow[]} classes
  * @property {FlowRow[]} projects
- * @property {number} tenants_omitted
  * @property {WorkerRow[]} workers
+ *
+ * @typedef {Sent<Omit<Api.PoolView, keyof LiveRows>> & LiveRows} LivePool
  *
  * @typedef {import('../vendor/lit-html/lit-html.js').TemplateResult} TemplateResult
  *

@@ -64,7 +64,7 @@ export async function newestAudit() {
  */
 export async function offerUndo({ label, action, object, part, subject }, after) {
   const { items } = await read(at`/audit`, { action, subject: object, limit: LOOKED_AT });
-  const isIt = (/** @type {any} */ entry) => entry.id > after && entry.undo && (part === undefined || [entry.after?.flow, entry.after?.worker].includes(part));
+  const isIt = (/** @type {Api.AuditEntry} */ entry) => entry.id > after && entry.undo && (part === undefined || [entry.after?.flow, entry.after?.worker].includes(part));
   const entry = items.find(isIt);
   undo.problem = null;
   if (entry) keep([{ label, action, subject, at: Date.now(), audit: entry.id }, ...undo.entries]);

@@ -20,7 +20,7 @@ class AuditPage {
   title = 'Audit';
 
   constructor() {
-    /** @type {any[]} */
+    /** @type {Api.AuditEntry[]} */
     this.rows = [];
     /** @type {number | null} */
     this.next = null;
@@ -95,7 +95,7 @@ function submitted(event) {
   setQuery(Object.fromEntries([...form].map(([id, value]) => [id, String(value).trim()])));
 }
 
-/** @returns {import('../components/table.js').Column<any>[]} */
+/** @returns {import('../components/table.js').Column<Api.AuditEntry>[]} */
 function columns() {
   return [
     { id: 'at', title: 'at', cell: (row) => when(row.at) },

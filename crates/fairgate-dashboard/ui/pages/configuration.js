@@ -17,8 +17,9 @@ import { whenChanged } from '../changes/change.js';
 class ConfigurationPage {
   title = 'Configuration';
   filter = '';
+  /** @type {Resource<Api.EffectiveConfig>} */
   config = new Resource(() => read(at`/config`)).start();
-  /** @type {Map<string, Resource<any>>} */
+  /** @type {Map<string, Resource<Api.PoolPolicy>>} */
   policies = new Map();
   stop = whenChanged(() => {
     void this.config.refresh();
@@ -54,13 +55,13 @@ class ConfigurationPage {
     requestUpdate();
   }
 
-  /** @param {any} config */
+  /** @param {Api.EffectiveConfig} config */
   options(config) {
-    const rows = config.settings.filter((/** @type {any} */ row) => row.path.toLowerCase().includes(this.filter.toLowerCase()));
+    const rows = config.settings.filter((row) => row.path.toLowerCase().includes(this.filter.toLowerCase()));
     return dataTable({
       caption: 'Options of the configuration',
       rows,
-      key: (/** @type {any} */ row) => row.path,
+      key: (row) => row.path,
       empty: 'No option has this in its name.',
       columns: [
         { id: 'path', title: 'option', cell: (row) => html`<code>${row.path}</code>` },

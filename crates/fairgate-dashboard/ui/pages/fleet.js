@@ -35,7 +35,9 @@ const COLUMNS = /** @type {[title: string, states: string[]][]} */ ([
 class FleetPage {
   title = 'Fleet';
   order = new RowOrder('project');
+  /** @type {Resource<Api.FleetView>} */
   fleet = new Resource((signal) => read(at`/fleet`, {}, signal), READ_MS).start();
+  /** @type {Resource<Map<string, Api.TaskLine[]>>} */
   tasks = new Resource((signal) => readBoard(signal), READ_MS).start();
   keys = [sortKey(this.order, () => this.columns())];
   stops = [onEvent('fleet', () => this.readSoon()), whenChanged(() => this.readSoon())];
@@ -65,7 +67,7 @@ class FleetPage {
         caption: 'Projects: due, got, used, budget, running',
         columns: this.columns(),
         rows: value.projects,
-        key: (/** @type {any} */ row) => row.id,
+        key: (row) => row.id,
         order: this.order,
         empty: html`<p>No project yet. Add one:</p><pre>fairgate project add web --tenant TENANT</pre>`,
       })))}
@@ -73,7 +75,7 @@ class FleetPage {
       ${fleet ? section('Agents', agents(fleet)) : nothing}`;
   }
 
-  /** @param {any} fleet */
+  /** @param {Api.FleetView} fleet */
   sentence(fleet) {
     const people = this.tasks.value?.get('WAITING_INPUT')?.length ?? 0;
     const [first] = [...fleet.projects].sort((a, b) => b.used - a.used);
@@ -81,7 +83,7 @@ class FleetPage {
     return html`${number(fleet.used)} tokens in ${duration(fleet.window_s * 1e6)}${owed}. ${people === 0 ? 'No task waits for a person.' : `${several(people, 'task waits', 'tasks wait')} for a person.`}`;
   }
 
-  /** @returns {import('../components/table.js').Column<any>[]} */
+  /** @returns {import('../components/table.js').Column<Api.ProjectView>[]} */
   columns() {
     const part = (/** @type {number | null | undefined} */ ppm) => (ppm === null || ppm === undefined ? null : ppm / 1e6);
     return [
@@ -98,7 +100,7 @@ class FleetPage {
     ];
   }
 
-  /** @param {Map<string, any[]>} board */
+  /** @param {Map<string, Api.TaskLine[]>} board */
   board(board) {
     const all = [...board.values()].reduce((sum, tasks) => sum + tasks.length, 0);
     if (all === 0) return html`<div class="empty">No task yet. Add one:<pre>fairgate task add --project web "Write the release notes"</pre></div>`;
@@ -113,7 +115,7 @@ class FleetPage {
   }
 }
 
-/** @param {any} task */
+/** @param {Api.TaskLine} task */
 function card(task) {
   const soon = task.resume_after ? moment(task.resume_after) : null;
   return html`<li data-task=${task.id}>
@@ -124,12 +126,12 @@ function card(task) {
   </li>`;
 }
 
-/** @param {any} fleet */
+/** @param {Api.FleetView} fleet */
 function agents(fleet) {
   return dataTable({
     caption: 'Agents: state, task, last seen',
     rows: fleet.agents,
-    key: (/** @type {any} */ agent) => agent.id,
+    key: (agent) => agent.id,
     empty: html`<p>No agent yet. Add one:</p><pre>fairgate agent add ada</pre>`,
     columns: [
       { id: 'agent', title: 'agent', cell: (agent) => name(agent.id) },
@@ -145,7 +147,7 @@ function agents(fleet) {
 /**
  * Reads the tasks of each state, at most 1000 of one.
  * @param {AbortSignal} signal
- * @returns {Promise<Map<string, any[]>>}
+ * @returns {Promise<Map<string, Api.TaskLine[]>>}
  */
 async function readBoard(signal) {
   const states = COLUMNS.flatMap(([, all]) => all);

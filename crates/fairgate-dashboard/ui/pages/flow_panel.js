@@ -8,8 +8,9 @@ import { href, setQuery } from '../core/router.js';
 import { mayChange } from '../core/session.js';
 import { budgetList } from '../components/budgets.js';
 import { name } from '../components/name.js';
-import { difference, number, share, timeOfMs, when } from '../components/number.js';
+import { number, share, timeOfMs, when } from '../components/number.js';
 import { changeButton, loaded, section } from '../components/page.js';
+import { amount, service, serviceDifference } from '../components/service.js';
 import { stateBadge } from '../components/state.js';
 import { openLimits } from '../changes/limits.js';
 import { differenceChart, waitingChart } from './history_charts.js';
@@ -27,6 +28,7 @@ export class FlowPanel {
     this.pool = pool;
     this.by = by;
     this.flow = flow;
+    /** @type {Resource<Api.History | null>} */
     this.history = new Resource((signal) => (pool() ? read(at`/pools/${pool()}/history`, { by, flow, since: '15m', step: 5 }, signal) : Promise.resolve(null)), READ_MS).start();
     this.usage = by === 'tenant' ? new Resource(() => this.readKeys(), READ_MS * 3).start() : null;
     this.budgets = by === 'tenant' ? new Resource(() => read(at`/tenants/${flow}/budgets`), READ_MS * 3).start() : null;
@@ -40,12 +42,13 @@ export class FlowPanel {
 
   /** Reads which keys of the tenant used how much in the last 15 minutes. */
   async readKeys() {
+    /** @type {[Api.Usage, Api.KeyPage]} */
     const [usage, keys] = await Promise.all([read(at`/usage`, { by: 'key', tenant: this.flow, since: '15m' }), read(at`/keys`, { tenant: this.flow, limit: 1000 })]);
-    const names = new Map(keys.items.map((/** @type {any} */ key) => [key.id, key.name || key.hint]));
-    const total = usage.rows.reduce((/** @type {number} */ sum, /** @type {any} */ row) => sum + row.charged_tokens, 0);
+    const names = new Map(keys.items.map((/** @type {Api.Key} */ key) => [key.id, key.name || key.hint]));
+    const total = usage.rows.reduce((/** @type {number} */ sum, /** @type {Api.UsageRow} */ row) => sum + row.charged_tokens, 0);
     return usage.rows
-      .map((/** @type {any} */ row) => ({ id: row.name, name: names.get(row.name) ?? row.name, requests: row.requests, part: total ? row.charged_tokens / total : null }))
-      .sort((/** @type {any} */ a, /** @type {any} */ b) => b.requests - a.requests);
+      .map((/** @type {Api.UsageRow} */ row) => ({ id: row.name, name: names.get(row.name) ?? row.name, requests: row.requests, part: total ? row.charged_tokens / total : null }))
+      .sort((a, b) => b.requests - a.requests);
   }
 
   /**
@@ -62,7 +65,7 @@ export class FlowPanel {
       <button @click=${() => setQuery({ flow: null })} aria-label="Close ${this.flow}">Close</button>`;
     return html`<div id="flow-panel" data-flow=${this.flow}>${section(name(this.flow), html`
       <p>${row ? flowSentence(row, pool) : 'It has no request in this pool now.'}</p>
-      ${row ? flowFacts(row) : nothing}
+      ${row ? flowFacts(row, pool.unit) : nothing}
       <div class="columns">
         <div>${loaded(this.history, (history) => (history?.flows?.[0] ? html`${differenceChart(history, history.flows[0])}${waitingChart(history, history.flows[0])}` : html`<p class="empty">No history of this flow yet.</p>`))}</div>
         ${isTenant ? html`<div>${this.keysView()}${this.budgetsView()}</div>` : nothing}
@@ -71,7 +74,7 @@ export class FlowPanel {
 
   keysView() {
     return html`<h3>Keys, last 15 minutes</h3>${this.usage ? loaded(this.usage, (keys) => (keys.length
-      ? html`<ul class="needs" id="flow-keys">${keys.slice(0, 8).map((/** @type {any} */ key) => html`<li><span>${name(key.name)}</span><span>${share(key.part)} of its tokens, ${number(key.requests)} requests</span></li>`)}</ul>`
+      ? html`<ul class="needs" id="flow-keys">${keys.slice(0, 8).map((key) => html`<li><span>${name(key.name)}</span><span>${share(key.part)} of its tokens, ${number(key.requests)} requests</span></li>`)}</ul>`
       : html`<p class="empty">None of its requests ended in that time.</p>`)) : nothing}`;
   }
 
@@ -100,13 +103,16 @@ export function flowSentence(row, pool) {
   return html`${number(row.waiting)} of its requests wait: the pool is full${rest}.`;
 }
 
-/** @param {any} row */
-function flowFacts(row) {
+/**
+ * @param {import('../core/types.js').FlowRow} row
+ * @param {string} unit
+ */
+function flowFacts(row, unit) {
   return html`<dl class="facts">
     <div><dt>state</dt><dd>${stateBadge(row.state)}</dd></div>
     <div><dt>due / got</dt><dd>${share(row.due_share)} / ${share(row.got_share)}</dd></div>
-    <div><dt>asked for</dt><dd>${share(row.asked_share)}, ${number(row.asked_tokens)} tokens</dd></div>
-    <div><dt>got − due</dt><dd>${difference(row.difference_tokens)} tokens${isNumber(row.bound_tokens) && row.promised ? html`, bound ±${number(row.bound_tokens)}` : nothing}</dd></div>
+    <div><dt>asked for</dt><dd>${share(row.asked_share)}, <span data-field="asked">${service(row.asked, unit)}</span></dd></div>
+    <div><dt>got − due</dt><dd><span data-field="difference">${serviceDifference(row.difference, unit)}</span>${isNumber(row.bound) && row.promised ? html`, bound ±<span data-field="bound">${amount(row.bound, unit)}</span>` : nothing}</dd></div>
     <div><dt>expected wait</dt><dd>${timeOfMs(row.expected_wait_ms)}</dd></div>
     <div><dt>wait p50 / p95</dt><dd>${timeOfMs(row.wait_p50_ms)} / ${timeOfMs(row.wait_p95_ms)}</dd></div>
     <div><dt>refused in the window</dt><dd>${number(row.refused)} requests</dd></div>

@@ -1,7 +1,8 @@
 /** Charts made of a pool's history: parts got and due, what waited, one flow's difference and its bound. */
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { count, durationOfMs, isNumber, percent, signed } from '../core/format.js';
+import { count, durationOfMs, isNumber, percent } from '../core/format.js';
 import { chart } from '../components/chart.js';
+import { signedFormatOfUnit, unitName } from '../components/service.js';
 
 /** Number of flows that are drawn by name; there are as many series colours. */
 const NAMED_FLOWS = 6;
@@ -13,32 +14,9 @@ export const WINDOWS = /** @type {const} */ ({
   '24h': { text: '24 h', since: '24h', step: 60 },
 });
 
-/**
- * @typedef {(number | null)[]} Values
- * @typedef {object} FlowHistory
- * @property {string} flow
- * @property {boolean} promised
- * @property {Values | null} got_tokens
- * @property {Values | null} due_tokens
- * @property {Values | null} difference_tokens
- * @property {Values | null} bound_tokens
- * @property {Values | null} asked_tokens
- * @property {Values} in_flight
- * @property {Values} waiting
- * @property {Values} refused
- * @property {Values} wait_p50_ms
- * @property {Values} wait_p95_ms
- *
- * @typedef {object} PoolHistory
- * @property {string} by
- * @property {number} step_s
- * @property {string} start
- * @property {number} points
- * @property {string} kept_since
- * @property {{ slots: Values, in_flight: Values, waiting: Values, granted: Values, refused: Values, wait_p50_ms: Values, wait_p95_ms: Values }} all
- * @property {FlowHistory[]} flows
- * @property {FlowHistory | null} others
- */
+/** @typedef {(number | null)[]} Values */
+/** @typedef {Api.History} PoolHistory */
+/** @typedef {Api.FlowHistory} FlowHistory */
 
 /**
  * Returns the moments of a history, in seconds since 1970: the end of each step.
@@ -56,7 +34,7 @@ export function sum(values) {
 
 /**
  * Returns each value as a part of the sum of all flows in the same step. A step in which nothing was served has none.
- * @param {Values | null} values
+ * @param {Values | null | undefined} values
  * @param {Values} totals
  */
 export function partsOf(values, totals) {
@@ -69,8 +47,8 @@ export function partsOf(values, totals) {
 
 /**
  * Sums the flows step by step; a step is null if no flow has a value in it.
- * @param {FlowHistory[]} flows
- * @param {'got_tokens' | 'due_tokens'} field
+ * @param {Api.FlowSeries[]} flows
+ * @param {'got' | 'due'} field
  * @param {number} points
  * @returns {Values}
  */
@@ -88,16 +66,16 @@ export function totalsOf(flows, field, points) {
  */
 export function sharesChart(history, by) {
   const all = history.others ? [...history.flows, history.others] : history.flows;
-  const got = totalsOf(all, 'got_tokens', history.points);
-  const due = totalsOf(all, 'due_tokens', history.points);
-  const largest = [...history.flows].sort((a, b) => sum(b.got_tokens) - sum(a.got_tokens)).slice(0, NAMED_FLOWS);
+  const got = totalsOf(all, 'got', history.points);
+  const due = totalsOf(all, 'due', history.points);
+  const largest = [...history.flows].sort((a, b) => sum(b.got) - sum(a.got)).slice(0, NAMED_FLOWS);
   const series = largest.flatMap((flow, index) => [
-    { label: `${flow.flow} got`, values: partsOf(flow.got_tokens, got), color: index + 1 },
-    { label: `${flow.flow} due`, values: partsOf(flow.due_tokens, due), color: index + 1, isDashed: true },
+    { label: `${flow.flow} got`, values: partsOf(flow.got, got), color: index + 1 },
+    { label: `${flow.flow} due`, values: partsOf(flow.due, due), color: index + 1, isDashed: true },
   ]);
   const drawn = series.filter((each) => each.values.some(isNumber));
   const rest = all.length - largest.length;
-  return html`${chart({ title: `Parts got (solid) and due (dashed), by ${by}`, x: momentsOf(history), series: drawn, format: percent })}
+  return html`${chart({ title: `Parts of the ${unitName(history.unit)} got (solid) and due (dashed), by ${by}`, x: momentsOf(history), series: drawn, format: percent })}
     ${rest > 0 ? html`<p class="quiet">The ${largest.length} largest are drawn; ${rest} more are in the table above.</p>` : nothing}`;
 }
 
@@ -130,13 +108,14 @@ export function waitsChart(history, values) {
 
 /**
  * Draws a flow's difference between got and due, with the bound as a band.
- * @param {PoolHistory} history
- * @param {FlowHistory} flow
+ * @param {{ start: string, points: number, step_s: number, unit: string }} history
+ * @param {Api.FlowSeries} flow
  */
 export function differenceChart(history, flow) {
-  if (!flow.difference_tokens) return html`<p class="empty">The policy promises this flow no share of tokens, so there is no difference to draw.</p>`;
-  const bound = flow.promised ? flow.bound_tokens : null;
-  const series = [{ label: 'got − due', values: flow.difference_tokens, color: 1 }];
+  const isKnown = flow.difference && (flow.promised || flow.difference.some(isNumber));
+  if (!flow.difference || !isKnown) return html`<p class="empty">The policy promises this flow no share of the ${unitName(history.unit)}, so there is no difference to draw.</p>`;
+  const bound = flow.promised ? (flow.bound ?? null) : null;
+  const series = [{ label: 'got − due', values: flow.difference, color: 1 }];
   const edges = bound
     ? [
         { label: '+ bound', values: bound, color: 1, isHidden: true },
@@ -144,10 +123,10 @@ export function differenceChart(history, flow) {
       ]
     : [];
   return chart({
-    title: 'Difference between got and due, in tokens',
+    title: `Difference between got and due, in ${unitName(history.unit)}`,
     x: momentsOf(history),
     series: [...series, ...edges],
     band: bound ? [1, 2] : undefined,
-    format: signed,
+    format: signedFormatOfUnit(history.unit),
   });
 }

@@ -9,9 +9,12 @@ import { budgetList } from '../components/budgets.js';
 import { name } from '../components/name.js';
 import { number, share, time, timeOfMs, when } from '../components/number.js';
 import { loaded, pageHead, section } from '../components/page.js';
+import { service } from '../components/service.js';
 import { stateBadge, statusBadge } from '../components/state.js';
 import { dataTable } from '../components/table.js';
 import { waitingChart, waitsChart } from './history_charts.js';
+
+/** @typedef {import('../core/types.js').Sent<Api.MyPool>} MyPool */
 
 /** How often my state and my lists are read, in milliseconds. */
 const READ_MS = 2000;
@@ -19,12 +22,17 @@ const LIST_MS = 5000;
 
 export class MyPage {
   constructor() {
+    /** @type {Resource<Api.Me>} */
     this.me = new Resource((signal) => read(at`/me`, {}, signal), READ_MS).start();
+    /** @type {Resource<Api.RequestList>} */
     this.requests = new Resource((signal) => read(at`/requests`, { limit: 100 }, signal), READ_MS).start();
+    /** @type {Resource<Api.AttemptList>} */
     this.ended = new Resource((signal) => read(at`/me/attempts`, { limit: 50, last: true }, signal), LIST_MS).start();
+    /** @type {Resource<Api.MyHistory>} */
     this.history = new Resource((signal) => read(at`/me/history`, { since: '1h', step: 60 }, signal), LIST_MS).start();
+    /** @type {Resource<Api.Usage>} */
     this.usage = new Resource((signal) => read(at`/me/usage`, { by: 'day', since: '7d', quantiles: true }, signal), LIST_MS * 6).start();
-    /** @type {Map<string, Resource<any>>} */
+    /** @type {Map<string, Resource<Api.RequestDetail>>} */
     this.whys = new Map();
     /** @type {import('../core/keys.js').KeyBinding[]} */
     this.keys = [];
@@ -33,10 +41,10 @@ export class MyPage {
   view() {
     const me = this.me.value;
     if (!me) return html`${pageHead('My page', 'Reading your share.')}${loaded(this.me, () => nothing)}`;
-    const pools = me.pools ?? [];
+    const pools = /** @type {MyPool[]} */ (me.pools);
     return html`
       ${pageHead(html`You are ${name(me.tenant)}, in group ${name(me.group)}`, meSentence(pools))}
-      ${pools.map((/** @type {any} */ pool) => this.pool(pool))}
+      ${pools.map((pool) => this.pool(pool))}
       ${section('What waits and is in flight', loaded(this.requests, (value) => this.waiting(value.items)))}
       <div class="columns">
         ${section('Budgets', html`${budgetList(me.budgets)}<p class="quiet">Your group’s and your tenant’s budgets bind too, so all are listed.</p>`)}
@@ -46,10 +54,10 @@ export class MyPage {
       ${section('Usage, last 7 days', loaded(this.usage, usage))}`;
   }
 
-  /** @param {any} pool */
+  /** @param {MyPool} pool */
   pool(pool) {
     const history = this.history.value;
-    const mine = history?.pools?.find((/** @type {any} */ each) => each.pool === pool.pool);
+    const mine = history?.pools?.find((each) => each.pool === pool.pool);
     return html`<div data-pool=${pool.pool}>${section(html`Pool ${name(pool.pool)}`, html`
       <p>${pool.summary ?? pool.why}</p>
       <dl class="facts">
@@ -57,14 +65,15 @@ export class MyPage {
         <div><dt>due / got</dt><dd data-field="due">${share(pool.due_share)} / ${share(pool.got_share)}</dd><dd>${shareBar(pool.got_share, pool.due_share)}</dd></div>
         <div><dt>waiting</dt><dd data-field="waiting">${number(pool.waiting)} requests</dd></div>
         <div><dt>in flight</dt><dd data-field="in_flight">${number(pool.in_flight)}${isNumber(pool.cap) ? html` of ${number(pool.cap)}, your cap` : nothing}</dd></div>
+        <div><dt>asked for in ${pool.window_s} s</dt><dd data-field="asked">${service(pool.asked, pool.unit)}</dd></div>
         <div><dt>expected wait</dt><dd>${timeOfMs(pool.expected_wait_ms)}</dd></div>
         <div><dt>wait p50 / p95</dt><dd>${timeOfMs(pool.wait_p50_ms)} / ${timeOfMs(pool.wait_p95_ms)}</dd></div>
       </dl>
-      ${mine ? html`<div class="columns"><div>${waitingChart(history, mine)}</div><div>${waitsChart(history, mine)}</div></div>` : nothing}
+      ${history && mine ? html`<div class="columns"><div>${waitingChart(history, mine)}</div><div>${waitsChart(history, mine)}</div></div>` : nothing}
       <p class="quiet">${pool.why}</p>`)}</div>`;
   }
 
-  /** @param {any[]} items */
+  /** @param {Api.Request[]} items */
   waiting(items) {
     return dataTable({
       caption: 'My requests that wait or are in flight',
@@ -82,7 +91,7 @@ export class MyPage {
     });
   }
 
-  /** @param {any} item */
+  /** @param {Api.Request} item */
   why(item) {
     const known = this.whys.get(item.id);
     if (!known) {
@@ -95,7 +104,7 @@ export class MyPage {
 
 /**
  * Says in a sentence or two how it stands for the tenant.
- * @param {any[]} pools
+ * @param {MyPool[]} pools
  */
 export function meSentence(pools) {
   const busy = pools.filter((pool) => pool.waiting + pool.in_flight > 0);
@@ -108,18 +117,18 @@ export function meSentence(pools) {
   return html`${several(waiting, 'request of yours waits', 'requests of yours wait')}, ${flight} ${flight === 1 ? 'is' : 'are'} in flight.${wait}${due}`;
 }
 
-/** @param {any} me */
+/** @param {Api.Me} me */
 function keyFacts(me) {
   return html`<dl class="facts">
     <div><dt>key</dt><dd>${name(session.info?.name ?? me.key)}</dd></div>
-    <div><dt>models</dt><dd>${me.models ? me.models.map((/** @type {string} */ model) => html`${name(model)} `) : 'all'}</dd></div>
-    <div><dt>classes</dt><dd>${(me.classes ?? []).length ? me.classes.map((/** @type {string} */ each) => html`${name(each)} `) : 'the default'}</dd></div>
+    <div><dt>models</dt><dd>${me.models ? me.models.map((model) => html`${name(model)} `) : 'all'}</dd></div>
+    <div><dt>classes</dt><dd>${me.classes?.length ? me.classes.map((each) => html`${name(each)} `) : 'the default'}</dd></div>
     <div><dt>requests left this minute</dt><dd>${number(me.tenant_limits?.requests_left)}</dd></div>
     <div><dt>tokens left this minute</dt><dd>${number(me.tenant_limits?.tokens_left)}</dd></div>
   </dl>`;
 }
 
-/** @param {any[]} rows */
+/** @param {Api.Attempt[]} rows */
 function ended(rows) {
   return dataTable({
     caption: 'My ended requests, the latest first',
@@ -140,12 +149,12 @@ function ended(rows) {
   });
 }
 
-/** @param {any} usage */
+/** @param {Api.Usage} usage */
 function usage(usage) {
   return dataTable({
     caption: 'My usage by day',
     rows: [...usage.rows].reverse(),
-    key: (/** @type {any} */ row) => row.name,
+    key: (row) => row.name,
     empty: 'Nothing was used in this time.',
     columns: [
       { id: 'day', title: 'day (UTC)', cell: (row) => name(row.name) },

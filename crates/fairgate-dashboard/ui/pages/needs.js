@@ -5,13 +5,15 @@ import { usedPart } from '../core/budget.js';
 import { href } from '../core/router.js';
 import { name } from '../components/name.js';
 import { when } from '../components/number.js';
+import { outageTimes } from '../components/outage.js';
+import { serviceText } from '../components/service.js';
 
 /** Part of a queue, and of a budget, from which it is called nearly full. */
 const NEARLY = 0.9;
 
 /**
  * @typedef {object} Need
- * @property {number} rank order: the smallest is worst
+ * @property {number} rank order: the smallest is worst; of one rank, `bad` is before `warn`
  * @property {string} kind stable word, for tests
  * @property {'bad' | 'warn'} tone
  * @property {unknown} subject
@@ -21,10 +23,10 @@ const NEARLY = 0.9;
  *
  * @typedef {object} NeedSources
  * @property {import('../core/types.js').LivePool[]} pools
- * @property {any} health answer of /readyz
- * @property {any[]} questions tasks that wait for a person
- * @property {any[]} settings items of /pools
- * @property {any[]} budgets budgets of all hosted use
+ * @property {Api.ReadinessBody | null} health answer of /readyz
+ * @property {{ id: string }[]} questions tasks that wait for a person
+ * @property {Api.Pool[]} settings items of /pools
+ * @property {Api.Budget[]} budgets budgets of all hosted use, and spent ones of tenants and groups
  */
 
 /**
@@ -48,14 +50,30 @@ export function isOutside(row) {
 export function needs({ pools, health, questions, settings, budgets }) {
   /** @type {Need[]} */
   const list = [];
-  for (const reason of [...(health?.reasons ?? []), ...(health?.degraded ?? [])]) {
-    list.push({ rank: 0, kind: 'health', tone: 'bad', subject: 'gateway', text: reason, address: href(['configuration']), where: 'Configuration' });
-  }
+  const gateway = { rank: 0, subject: 'gateway', address: href(['configuration']), where: 'Configuration' };
+  for (const reason of health?.reasons ?? []) list.push({ ...gateway, kind: 'health', tone: 'bad', text: reason });
+  for (const warning of health?.warnings ?? []) list.push({ ...gateway, kind: 'store', tone: 'bad', text: warning });
+  const withoutWorker = new Set([...(health?.degraded ?? []), ...pools.filter(hasNoWorkerUp).map((pool) => pool.pool)]);
+  for (const pool of withoutWorker) list.push(needOfWorkers(pool));
   for (const pool of pools) list.push(...needsOfPool(pool));
   for (const pool of settings) list.push(...needsOfSettings(pool));
   list.push(...needsOfBudgets(budgets));
   for (const task of questions) list.push(needOfTask(task.id));
-  return list.sort((a, b) => a.rank - b.rank);
+  const order = (/** @type {Need} */ need) => 2 * need.rank + (need.tone === 'bad' ? 0 : 1);
+  return list.sort((a, b) => order(a) - order(b));
+}
+
+/** @param {import('../core/types.js').LivePool} pool */
+function hasNoWorkerUp(pool) {
+  return pool.workers.length > 0 && pool.workers.every((worker) => worker.state !== 'up');
+}
+
+/**
+ * @param {string} pool
+ * @returns {Need}
+ */
+function needOfWorkers(pool) {
+  return { rank: 1, kind: 'no_worker', tone: 'bad', subject: name(pool), text: 'no worker takes requests', address: href(['workers'], { pool }), where: 'Workers' };
 }
 
 /**
@@ -65,17 +83,13 @@ export function needs({ pools, health, questions, settings, budgets }) {
 function needsOfPool(pool) {
   /** @type {Need[]} */
   const list = [];
-  const up = pool.workers.filter((worker) => worker.state === 'up');
-  if (pool.workers.length > 0 && up.length === 0) {
-    list.push({ rank: 1, kind: 'no_worker', tone: 'bad', subject: name(pool.pool), text: 'no worker takes requests', address: href(['workers'], { pool: pool.pool }), where: 'Workers' });
-  }
   for (const worker of pool.workers) {
     const need = needOfWorker(pool.pool, worker);
     if (need) list.push(need);
   }
   for (const row of outsideRows(pool)) {
     const flow = row.tenant ?? row.name ?? '';
-    list.push({ rank: 3, kind: 'outside_bound', tone: 'bad', subject: html`${name(pool.pool)} / ${name(flow)}`, text: `outside its promised bound by ${count(Math.abs(row.difference_tokens ?? 0) - (row.bound_tokens ?? 0))} tokens: a fault of the gateway, not of the tenant`, address: href(['pools', pool.pool], { flow }), where: 'Pool' });
+    list.push({ rank: 3, kind: 'outside_bound', tone: 'bad', subject: html`${name(pool.pool)} / ${name(flow)}`, text: `outside its promised bound by ${serviceText(Math.abs(row.difference ?? 0) - (row.bound ?? 0), pool.unit)}: a fault of the gateway, not of the tenant`, address: href(['pools', pool.pool], { flow }), where: 'Pool' });
   }
   return list;
 }
@@ -93,7 +107,7 @@ function needOfWorker(pool, worker) {
       return { ...base, rank: 2, kind: 'account_out', tone: 'bad', text: `its account cannot be used${worker.quota?.out ? `: ${worker.quota.out}` : reason}` };
     case 'broken':
     case 'unhealthy':
-      return { ...base, rank: 4, kind: 'worker_down', tone: 'bad', text: `${worker.state}${reason}` };
+      return { ...base, rank: 4, kind: 'worker_down', tone: 'bad', text: html`${worker.state}${worker.down_since ? html` ${outageTimes(worker)}` : ''}${reason}` };
     case 'paused':
       return { ...base, rank: 5, kind: 'worker_paused', tone: 'warn', text: `paused${worker.quota?.paused_ms ? ` ${durationOfMs(worker.quota.paused_ms)} more` : ''}${reason}` };
     default:
@@ -102,7 +116,7 @@ function needOfWorker(pool, worker) {
 }
 
 /**
- * @param {any} pool
+ * @param {Api.Pool} pool
  * @returns {Need[]}
  */
 function needsOfSettings(pool) {
@@ -118,7 +132,7 @@ function needsOfSettings(pool) {
 }
 
 /**
- * @param {any[]} budgets
+ * @param {Api.Budget[]} budgets
  * @returns {Need[]}
  */
 function needsOfBudgets(budgets) {
@@ -127,8 +141,29 @@ function needsOfBudgets(budgets) {
     if (used === null || used < NEARLY) return [];
     /** @type {'bad' | 'warn'} */
     const tone = used >= 1 ? 'bad' : 'warn';
-    return [{ rank: 4, kind: 'budget', tone, subject: 'hosted budget', text: html`${percent(used)} of this ${budget.period} is used; it begins anew ${when(budget.resets_at)}`, address: href(['usage']), where: 'Usage' }];
+    const unit = budget.unit === 'money' ? 'money' : 'tokens';
+    const tier = budget.tier === 'hosted' ? ' on hosted workers' : '';
+    const what = `its ${unit} of this ${budget.period}${tier} ${unit === 'money' ? 'is' : 'are'} used`;
+    const part = used >= 1 ? `${what} up` : `${percent(used)} of ${what}`;
+    return [{ rank: 4, kind: 'budget', tone, text: html`${part}; the budget begins anew ${when(budget.resets_at)}`, ...placeOf(budget) }];
   });
+}
+
+/**
+ * Names the owner of a budget, and where it is changed.
+ * @param {Api.Budget} budget
+ */
+function placeOf({ scope, owner }) {
+  switch (scope) {
+    case 'tenant':
+      return { subject: html`tenant ${name(owner)}`, address: href(['tenants', owner]), where: 'Tenant' };
+    case 'group':
+      return { subject: html`group ${name(owner)}`, address: href(['tenants'], { group: owner }), where: 'Group' };
+    case 'hosted_model':
+      return { subject: html`hosted model ${name(owner)}`, address: href(['usage'], { by: 'model' }), where: 'Usage' };
+    default:
+      return { subject: 'all hosted use', address: href(['usage']), where: 'Usage' };
+  }
 }
 
 /**

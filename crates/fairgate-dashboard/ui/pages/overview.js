@@ -20,11 +20,18 @@ const READ_MS = 10_000;
 class OverviewPage {
   title = 'Overview';
   order = new RowOrder('name');
+  /** @type {Resource<Api.FleetView>} */
   fleet = new Resource(() => read(at`/fleet`), READ_MS).start();
+  /** @type {Resource<Api.TaskPage>} */
   questions = new Resource(() => read(at`/tasks`, { state: 'WAITING_INPUT', limit: 100 }), READ_MS).start();
+  /** @type {Resource<Api.ReadinessBody>} */
   health = new Resource(readHealth, READ_MS).start();
+  /** @type {Resource<Api.PoolList>} */
   pools = new Resource(() => read(at`/pools`), READ_MS).start();
+  /** @type {Resource<Api.Hosted>} */
   hosted = new Resource(() => read(at`/hosted`), READ_MS).start();
+  /** @type {Resource<Api.BudgetList>} */
+  spent = new Resource(() => read(at`/budgets`, { used_percent: 90 }), READ_MS).start();
   history = new Resource(readHistories, READ_MS).start();
 
   /** Number of pools whose history was asked for: they are known only after the first look at them. */
@@ -33,7 +40,7 @@ class OverviewPage {
   keys = [sortKey(this.order, () => this.columns())];
 
   leave() {
-    for (const resource of [this.fleet, this.questions, this.health, this.pools, this.hosted, this.history]) resource.stop();
+    for (const resource of [this.fleet, this.questions, this.health, this.pools, this.hosted, this.spent, this.history]) resource.stop();
   }
 
   view() {
@@ -47,7 +54,7 @@ class OverviewPage {
       health: this.health.value,
       questions: this.questions.value?.items ?? [],
       settings: this.pools.value?.items ?? [],
-      budgets: this.hosted.value?.budgets ?? [],
+      budgets: [...(this.hosted.value?.budgets ?? []), ...(this.spent.value?.items ?? [])],
     });
     return html`
       ${pageHead('Overview', pools.length || live.at ? overviewSentence(pools, list.length) : 'Waiting for the first look at the pools.')}
@@ -103,7 +110,7 @@ function needView(need) {
   </li>`;
 }
 
-/** @param {any} fleet */
+/** @param {Api.FleetView} fleet */
 function fleetLine(fleet) {
   return html`<p>${several(fleet.projects.length, 'project')}, ${several(fleet.agents.length, 'agent')}, ${several(fleet.running.length, 'task')} running; ${number(fleet.used)} tokens in ${durationOfMs(fleet.window_s * 1000)}.</p>`;
 }

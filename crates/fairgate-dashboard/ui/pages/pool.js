@@ -11,6 +11,7 @@ import { fillBar, shareBar } from '../components/bars.js';
 import { name } from '../components/name.js';
 import { number, share, timeOfMs } from '../components/number.js';
 import { changeButton, choice, failureNote, loaded, pageHead, section } from '../components/page.js';
+import { unitName } from '../components/service.js';
 import { stateBadge } from '../components/state.js';
 import { RowOrder, dataTable, sortKey } from '../components/table.js';
 import { openCap, openHold, openWeight } from '../changes/flow.js';
@@ -43,8 +44,9 @@ class PoolPage {
     this.asked = '';
     /** @type {FlowPanel | null} */
     this.panel = null;
-    /** @type {Resource<any> | null} */
+    /** @type {Resource<Api.LiveView> | null} */
     this.absent = null;
+    /** @type {Resource<Api.History | null>} */
     this.history = new Resource((signal) => this.readHistory(signal), HISTORY_MS).start();
     this.keys = [sortKey(this.order, () => this.columns(live.pools.get(this.name()) ?? null))];
     this.openPanel();
@@ -104,7 +106,7 @@ class PoolPage {
   /** Returns true if the rows that are chosen are flows of the policy. Other rows only count requests. */
   divides() {
     const rows = live.pools.get(this.name())?.[LISTS[this.by()]] ?? [];
-    return rows.some((row) => isNumber(row.got_tokens));
+    return rows.some((row) => isNumber(row.got));
   }
 
   view() {
@@ -162,6 +164,7 @@ class PoolPage {
       <div><dt>granted in ${pool.window_s ?? 60} s</dt><dd data-field="granted">${number(pool.granted)} requests</dd></div>
       <div><dt>refused in ${pool.window_s ?? 60} s</dt><dd data-field="refused">${number(pool.refused)} requests</dd></div>
       <div><dt>policy</dt><dd>${name(pool.algorithm)}</dd></div>
+      <div><dt>shares out</dt><dd data-field="unit">${unitName(pool.unit)}</dd></div>
     </dl>`;
   }
 
@@ -189,8 +192,8 @@ class PoolPage {
       return html`<button class="plain quiet" @click=${() => (this.absent = new Resource(() => read(at`/fairshare/live`, { pool: pool.pool, all: true })).start())}>Which tenants never came?</button>`;
     }
     return loaded(this.absent, (view) => {
-      const absent = (view.pools?.[0]?.tenants ?? []).filter((/** @type {FlowRow} */ row) => row.state === 'never_seen');
-      return html`<p id="never-came">Never came: ${several(absent.length, 'tenant')}${absent.length ? ': ' : '.'}${absent.slice(0, 100).map((/** @type {FlowRow} */ row) => html`<a href=${href(['tenants', flowName(row)])}>${name(flowName(row))}</a> `)}</p>`;
+      const absent = (view.pools?.[0]?.tenants ?? []).filter((row) => row.state === 'never_seen');
+      return html`<p id="never-came">Never came: ${several(absent.length, 'tenant')}${absent.length ? ': ' : '.'}${absent.slice(0, 100).map((row) => html`<a href=${href(['tenants', row.tenant ?? ''])}>${name(row.tenant)}</a> `)}</p>`;
     });
   }
 

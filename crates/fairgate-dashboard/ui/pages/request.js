@@ -5,8 +5,9 @@ import { count, sentence } from '../core/format.js';
 import { Resource } from '../core/resource.js';
 import { href } from '../core/router.js';
 import { name } from '../components/name.js';
-import { difference, number, time, timeOfMs, when } from '../components/number.js';
+import { number, time, timeOfMs, when } from '../components/number.js';
 import { loaded, pageHead, section } from '../components/page.js';
+import { amount, amountDifference, service, unitName } from '../components/service.js';
 import { stateBadge, statusBadge } from '../components/state.js';
 import { dataTable } from '../components/table.js';
 import { timeline } from '../components/timeline.js';
@@ -19,8 +20,9 @@ export class RequestPage {
   constructor(route) {
     this.id = route.parts[1];
     this.title = `Request ${this.id}`;
+    /** @type {Resource<Api.RequestDetail>} */
     this.request = new Resource((signal) => this.read(signal), READ_MS).start();
-    /** @type {Resource<any> | null} */
+    /** @type {Resource<Api.RequestJournal> | null} */
     this.journal = null;
   }
 
@@ -45,10 +47,10 @@ export class RequestPage {
     const last = answer.attempts.at(-1);
     return html`
       ${pageHead(title, sentence(answer.summary ?? story[0] ?? 'It has ended.'))}
-      ${answer.request ? section('Now', nowFacts(answer)) : nothing}
+      ${answer.request ? section('Now', nowFacts(answer.request, answer)) : nothing}
       ${answer.attempts.length ? section('Its time', answer.attempts.map(timeline)) : nothing}
       ${story.length > 1 ? section('Why, step by step', html`<ol id="story">${story.map((line) => html`<li>${sentence(line)}</li>`)}</ol>`) : nothing}
-      ${answer.waiting ? section('Level by level', levels(answer.waiting)) : nothing}
+      ${answer.waiting ? section('Level by level', levels(answer.waiting, answer.request?.unit)) : nothing}
       ${last && !answer.request ? section('Why it waited', this.journalView()) : nothing}
       ${answer.attempts.length ? section('Rows of the ledger', ledger(answer.attempts)) : nothing}
       <p class="quiet">On the command line: <code>fairgate request ${this.id}</code>${last ? html` · <a href=${href(['requests'], { list: 'ended', tenant: last.tenant })}>requests of ${name(last.tenant)}</a>` : nothing}</p>`;
@@ -59,13 +61,16 @@ export class RequestPage {
       return html`<p>The journal can tell, if the pool keeps one. Reading it takes up to a few seconds.</p>
         <button @click=${() => (this.journal = new Resource(() => read(at`/requests/${this.id}/journal`)).start())}>Explain it from the journal</button>`;
     }
-    return loaded(this.journal, (answer) => html`<ol id="journal">${(answer.story ?? []).map((/** @type {string} */ line) => html`<li>${line}</li>`)}</ol>`);
+    return loaded(this.journal, (answer) => html`<ol id="journal">${(answer.story ?? []).map((line) => html`<li>${line}</li>`)}</ol>`);
   }
 }
 
-/** @param {any} answer */
-function nowFacts(answer) {
-  const { request, waiting } = answer;
+/**
+ * @param {Api.Request} request
+ * @param {Api.RequestDetail} answer
+ */
+function nowFacts(request, answer) {
+  const { waiting } = answer;
   return html`<dl class="facts">
     <div><dt>state</dt><dd>${stateBadge(request.state)}</dd></div>
     <div><dt>pool</dt><dd><a href=${href(['pools', request.pool])}>${name(request.pool)}</a></dd></div>
@@ -75,15 +80,18 @@ function nowFacts(answer) {
     ${waiting ? html`<div><dt>expected wait</dt><dd>${timeOfMs(answer.expected_wait_ms ?? waiting.expected_wait_ms)}</dd></div>
     <div><dt>before it</dt><dd>${number(waiting.grants_ahead)} requests, ${number(waiting.ahead_in_queue)} of its own queue</dd></div>` : html`<div><dt>in flight</dt><dd>${time(request.in_flight_us)}</dd></div>
     <div><dt>worker</dt><dd>${name(request.worker)}</dd></div>`}
-    <div><dt>cost, estimated</dt><dd>${number(request.cost_tokens)} tokens</dd></div>
+    <div><dt>cost, estimated</dt><dd data-field="cost">${service(request.cost, request.unit)}</dd></div>
   </dl>`;
 }
 
-/** @param {any} waiting */
-function levels(waiting) {
+/**
+ * @param {Api.Waiting} waiting
+ * @param {string | undefined} unit
+ */
+function levels(waiting, unit) {
   return dataTable({
     caption: 'The flows that the request is in, from the root of the policy down',
-    rows: waiting.levels.map((/** @type {any} */ level, /** @type {number} */ index) => ({ ...level, index })),
+    rows: waiting.levels.map((level, index) => ({ ...level, index })),
     key: (level) => String(level.index),
     columns: [
       { id: 'by', title: 'by', cell: (level) => level.by },
@@ -91,15 +99,15 @@ function levels(waiting) {
       { id: 'readiness', title: 'readiness', cell: (level) => level.readiness },
       { id: 'waiting', title: 'waiting', isNumber: true, cell: (level) => number(level.waiting) },
       { id: 'in_flight', title: 'in flight', isNumber: true, cell: (level) => number(level.in_flight) },
-      { id: 'got', title: 'got, tokens', isNumber: true, cell: (level) => number(level.got_tokens) },
-      { id: 'due', title: 'due, tokens', isNumber: true, cell: (level) => number(level.due_tokens) },
-      { id: 'difference', title: 'difference', isNumber: true, cell: (level) => difference(level.difference_tokens) },
-      { id: 'bound', title: 'bound, ±', isNumber: true, cell: (level) => number(level.bound_tokens) },
+      { id: 'got', title: `got, ${unitName(unit)}`, isNumber: true, cell: (level) => amount(level.got, unit) },
+      { id: 'due', title: `due, ${unitName(unit)}`, isNumber: true, cell: (level) => amount(level.due, unit) },
+      { id: 'difference', title: 'difference', isNumber: true, cell: (level) => amountDifference(level.difference, unit) },
+      { id: 'bound', title: 'bound, ±', isNumber: true, cell: (level) => amount(level.bound, unit) },
     ],
   });
 }
 
-/** @param {any[]} attempts */
+/** @param {Api.Attempt[]} attempts */
 function ledger(attempts) {
   return dataTable({
     caption: 'Attempts of this request',

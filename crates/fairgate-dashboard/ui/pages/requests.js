@@ -31,6 +31,7 @@ class RequestsPage {
   constructor(route) {
     this.query = route.query;
     this.ended = new EndedList();
+    /** @type {Resource<Api.RequestList>} */
     this.current = new Resource((signal) => read(at`/requests`, { ...this.filters(), limit: 1000 }, signal), LIVE_MS);
     this.keys = [{ keys: 'f', does: 'go to the first filter', run: focusFilter }];
     this.begin();
@@ -90,11 +91,11 @@ class RequestsPage {
   liveSentence() {
     const value = this.current.value;
     if (!value) return 'Reading what waits and what is in flight.';
-    const waiting = value.items.filter((/** @type {any} */ item) => item.state === 'waiting').length;
+    const waiting = value.items.filter((item) => item.state === 'waiting').length;
     return `${several(waiting, 'request waits', 'requests wait')}, ${value.items.length - waiting} ${value.items.length - waiting === 1 ? 'is' : 'are'} in flight${value.omitted ? `; ${several(value.omitted, 'more')} not listed` : ''}.`;
   }
 
-  /** @param {any} value */
+  /** @param {Api.RequestList} value */
   liveList(value) {
     return rowList(
       {
@@ -104,7 +105,7 @@ class RequestsPage {
         key: (row) => row.id,
         isComplete: true,
         loadMore: () => {},
-        cells: (row) => [when(row.submitted_at), requestLink(row.id), name(row.tenant), name(row.pool), stateBadge(row.state), name(row.class), time(row.waited_us), time(row.in_flight_us), name(row.worker)],
+        cells: (/** @type {Api.Request} */ row) => [when(row.submitted_at), requestLink(row.id), name(row.tenant), name(row.pool), stateBadge(row.state), name(row.class), time(row.waited_us), time(row.in_flight_us), name(row.worker)],
       },
       'live-requests',
       'Nothing waits and nothing is in flight. What has ended is in the other list.',
@@ -127,9 +128,9 @@ export class EndedList {
   /** @param {string} [path] */
   constructor(path = at`/attempts`) {
     this.path = path;
-    /** @type {any[]} */
+    /** @type {Api.Attempt[]} */
     this.rows = [];
-    /** @type {any[]} */
+    /** @type {Api.Attempt[]} */
     this.newer = [];
     /** @type {string | null} */
     this.next = null;
@@ -197,7 +198,7 @@ export class EndedList {
     const page = await read(this.path, { ...this.filters, last: true, limit: PAGE_ROWS, since: this.rows[0].started_at }).catch(() => null);
     if (run !== this.run || !page) return;
     const known = new Set(this.rows.slice(0, PAGE_ROWS).map(keyOf));
-    this.newer = page.items.filter((/** @type {any} */ row) => !known.has(keyOf(row)));
+    this.newer = page.items.filter((/** @type {Api.Attempt} */ row) => !known.has(keyOf(row)));
     if ((document.querySelector('fg-rows .scroller')?.scrollTop ?? 0) === 0) this.showNewer();
     requestUpdate();
   }
@@ -209,7 +210,7 @@ export class EndedList {
     requestUpdate();
   }
 
-  /** @param {any[]} rows */
+  /** @param {Api.Attempt[]} rows */
   count(rows) {
     for (const row of rows) {
       if (row.outcome === 'refused') this.counts.refused += 1;
@@ -233,7 +234,7 @@ export class EndedList {
       key: keyOf,
       isComplete: this.isComplete || this.stopped !== null,
       loadMore: () => void this.loadMore(),
-      cells: (row) => [when(row.started_at), requestLink(row.request), name(row.tenant), name(row.model), statusBadge(row.status, row.code), time(row.waited_us), time(row.first_token_us), time(row.total_us), number(row.charged_tokens), name(row.worker)],
+      cells: (/** @type {Api.Attempt} */ row) => [when(row.started_at), requestLink(row.request), name(row.tenant), name(row.model), statusBadge(row.status, row.code), time(row.waited_us), time(row.first_token_us), time(row.total_us), number(row.charged_tokens), name(row.worker)],
     };
   }
 
@@ -246,7 +247,7 @@ export class EndedList {
   }
 }
 
-/** @param {any} row */
+/** @param {Api.Attempt} row */
 function keyOf(row) {
   return `${row.request} ${row.attempt}`;
 }

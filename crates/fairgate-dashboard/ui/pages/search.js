@@ -53,10 +53,10 @@ async function find(text) {
     read(at`/attempts`, { request: text, limit: 1 }),
     read(at`/keys`, { limit: LISTED }),
   ]);
-  const names = tenants.items.map((/** @type {any} */ each) => each.name).filter(contains);
+  const names = tenants.items.map((/** @type {Api.Tenant} */ each) => each.name).filter(contains);
   /** @type {Hit[]} */
   const hits = names.slice(0, SHOWN).map((/** @type {string} */ each) => ({ kind: 'tenant', name: each, address: href(['tenants', each]) }));
-  const ofText = keys.items.filter((/** @type {any} */ key) => key.id === text || contains(key.name ?? ''));
+  const ofText = keys.items.filter((/** @type {Api.Key} */ key) => key.id === text || contains(key.name ?? ''));
   for (const key of ofText.slice(0, SHOWN)) hits.push({ kind: `key of ${key.tenant}`, name: key.name || key.hint, address: href(['tenants', key.tenant]) });
   if (attempts.items.length) hits.push({ kind: 'request', name: text, address: href(['requests', text]) });
   for (const pool of livePools()) {

@@ -23,8 +23,11 @@ export class TaskPage {
   constructor(id) {
     this.id = id;
     this.title = `Task ${id}`;
+    /** @type {Resource<Api.TaskView>} */
     this.task = new Resource((signal) => read(at`/tasks/${id}`, {}, signal), READ_MS).start();
+    /** @type {Resource<Api.TaskExplanation>} */
     this.why = new Resource((signal) => read(at`/tasks/${id}/why`, {}, signal), READ_MS).start();
+    /** @type {Resource<Api.LogPage>} */
     this.log = new Resource((signal) => read(at`/tasks/${id}/log`, {}, signal), READ_MS).start();
     const again = () => [this.task, this.why, this.log].forEach((resource) => void resource.refresh());
     this.stops = [onEvent('fleet', (event) => event.task === id && again()), whenChanged(again)];
@@ -42,15 +45,17 @@ export class TaskPage {
       ${pageHead(html`Task ${name(this.id)}`, this.why.value?.sentence ?? 'Reading why it is where it is.', taskActions(task, actionsOf(task.state)))}
       ${task.question ? section('Question', html`<p id="question">${name(task.question)}</p>${task.answer ? html`<p>Answer: ${name(task.answer)}</p>` : nothing}`) : nothing}
       ${section('Now', facts(task))}
-      ${this.why.value?.facts?.length ? section('Why', html`<dl class="facts">${this.why.value.facts.map((/** @type {any} */ fact) => html`<div><dt>${fact.name}</dt><dd>${name(fact.value)}</dd></div>`)}</dl>`) : nothing}
+      ${this.why.value?.facts?.length ? section('Why', html`<dl class="facts">${this.why.value.facts.map((fact) => html`<div><dt>${fact.name}</dt><dd>${name(fact.value)}</dd></div>`)}</dl>`) : nothing}
       ${section('History', history(task))}
       ${section('Log', loaded(this.log, (log) => (log.text ? html`<pre>${log.text.slice(-20_000)}</pre>` : html`<p class="empty">Nothing was logged.</p>`)))}`;
   }
 }
 
+/** @typedef {Api.TaskLine & Pick<Partial<Api.TaskView>, 'question'>} ListedTask a task of a list, or a whole one */
+
 /**
  * Draws buttons for the actions of a task.
- * @param {any} task
+ * @param {ListedTask} task
  * @param {import('../changes/task.js').TaskAction[]} actions
  */
 export function taskActions(task, actions) {
@@ -60,7 +65,7 @@ export function taskActions(task, actions) {
 
 /**
  * Opens the dialog of an action. A question is in the full task only, so it is read first.
- * @param {any} task
+ * @param {ListedTask} task
  * @param {import('../changes/task.js').TaskAction} action
  */
 async function act(task, action) {
@@ -68,7 +73,7 @@ async function act(task, action) {
   openAction(task.id, action, question);
 }
 
-/** @param {any} task */
+/** @param {Api.TaskView} task */
 function facts(task) {
   return html`<dl class="facts">
     <div><dt>state</dt><dd>${stateBadge(task.state)}</dd></div>
@@ -88,7 +93,7 @@ function facts(task) {
   </dl>`;
 }
 
-/** @param {any} task */
+/** @param {Api.TaskView} task */
 function history(task) {
   return dataTable({
     caption: 'Changes of the task’s state',

@@ -8,6 +8,7 @@ import { Resource } from '../core/resource.js';
 import { href } from '../core/router.js';
 import { mayChange } from '../core/session.js';
 import { budgetList } from '../components/budgets.js';
+import { declaredBadge, declaredReason } from '../components/declared.js';
 import { name } from '../components/name.js';
 import { age, number, share } from '../components/number.js';
 import { changeButton, loaded, pageHead, section } from '../components/page.js';
@@ -45,11 +46,17 @@ export class TenantPage {
   constructor(tenant) {
     this.tenant = tenant;
     this.title = `Tenant ${tenant}`;
+    /** @type {Resource<Api.Tenant>} */
     this.body = new Resource(() => read(at`/tenants/${tenant}`), READ_MS).start();
+    /** @type {Resource<Api.BudgetList>} */
     this.budgets = new Resource(() => read(at`/tenants/${tenant}/budgets`), READ_MS).start();
+    /** @type {Resource<Api.BudgetList>} */
     this.groupBudgets = new Resource(() => this.readGroupBudgets(), READ_MS).start();
+    /** @type {Resource<Api.KeyPage>} */
     this.keyList = new Resource(() => read(at`/keys`, { tenant, limit: 1000 }), READ_MS).start();
+    /** @type {Resource<Api.Usage>} */
     this.outcomes = new Resource(() => read(at`/usage`, { by: 'outcome', tenant, since: '24h' }), READ_MS).start();
+    /** @type {Resource<Api.Usage>} */
     this.byKey = new Resource(() => read(at`/usage`, { by: 'key', tenant, since: '24h' }), READ_MS).start();
     this.stop = whenChanged(() => this.all().forEach((resource) => void resource.refresh()));
   }
@@ -74,12 +81,13 @@ export class TenantPage {
     if (!tenant) return html`${pageHead(title, this.body.isMissing() ? 'There is no tenant of this name.' : 'Reading it.')}${loaded(this.body, () => nothing)}`;
     const may = { mayChange: mayChange(), isOffline: connection.lostAt !== null };
     return html`
-      ${pageHead(title, this.sentence(tenant), html`
-        ${changeButton(tenant.disabled ? 'Enable…' : 'Disable…', () => openDisable(tenant), may)}
-        ${changeButton('Limits…', () => void openLimits('tenants', this.tenant, this.tenant), may)}
+      ${pageHead(html`${title}${declaredBadge(tenant)}`, this.sentence(tenant), html`
+        ${changeButton(tenant.disabled ? 'Enable…' : 'Disable…', () => openDisable(tenant), { ...may, of: tenant })}
+        ${changeButton('Limits…', () => void openLimits('tenants', this.tenant, this.tenant), { ...may, of: tenant })}
         <a class="button" href=${href(['requests'], { list: 'ended', tenant: this.tenant })}>Its requests</a>
         <a class="button" href=${href(['usage'], { by: 'day', tenant: this.tenant })}>Its usage</a>`)}
-      ${section('In the pools', this.pools(may))}
+      ${tenant.declared ? html`<p class="note" id="declared">${declaredReason(tenant)}</p>` : nothing}
+      ${section('In the pools', this.pools({ ...may, of: tenant }))}
       ${section('Keys', loaded(this.keyList, (keys) => this.keyTable(keys.items)), changeButton('Add a key…', () => openNewKey(this.tenant), may))}
       <div class="columns">
         ${section('Budgets', html`${loaded(this.budgets, (budgets) => budgetList(budgets.items))}${this.groupBudgets.value?.items.length ? html`<h3>Of its group</h3>${budgetList(this.groupBudgets.value.items)}` : nothing}`)}
@@ -88,7 +96,7 @@ export class TenantPage {
       </div>`;
   }
 
-  /** @param {any} tenant */
+  /** @param {Api.Tenant} tenant */
   sentence(tenant) {
     const rows = this.rows();
     const waiting = rows.reduce((sum, { row }) => sum + row.waiting, 0);
@@ -100,7 +108,7 @@ export class TenantPage {
     return livePools().flatMap((pool) => pool.tenants.filter((row) => row.tenant === this.tenant).map((row) => ({ pool, row })));
   }
 
-  /** @param {{ mayChange: boolean, isOffline: boolean }} may */
+  /** @param {{ mayChange: boolean, isOffline: boolean, of: Api.Tenant }} may */
   pools(may) {
     return dataTable({
       caption: 'The tenant in each pool',
@@ -124,10 +132,10 @@ export class TenantPage {
     });
   }
 
-  /** @param {any[]} keys */
+  /** @param {Api.Key[]} keys */
   keyTable(keys) {
     const may = { mayChange: mayChange(), isOffline: connection.lostAt !== null };
-    const used = new Map((this.byKey.value?.rows ?? []).map((/** @type {any} */ row) => [row.name, row.charged_tokens]));
+    const used = new Map((this.byKey.value?.rows ?? []).map((row) => [row.name, row.charged_tokens]));
     const total = [...used.values()].reduce((sum, tokens) => sum + tokens, 0);
     return dataTable({
       caption: 'Keys of the tenant',
@@ -135,30 +143,31 @@ export class TenantPage {
       key: (key) => key.id,
       empty: 'It has no key, so it cannot send anything. Add one.',
       columns: [
-        { id: 'name', title: 'key', cell: (key) => html`${name(key.name || '(no name)')} <span class="quiet">${name(key.hint)}</span>` },
+        { id: 'name', title: 'key', cell: (key) => html`${name(key.name || '(no name)')} <span class="quiet">${name(key.hint)}</span>${declaredBadge(key)}` },
         { id: 'state', title: 'state', cell: (key) => (key.revoked_at ? html`<span class="state quiet">✕ revoked</span>` : html`<span class="state good">● works</span>`) },
         { id: 'used', title: 'last used', cell: (key) => (key.last_used_at ? html`${age(key.last_used_at)} ago` : html`<span class="quiet">never</span>`) },
         { id: 'part', title: 'of its tokens, 24 h', isNumber: true, cell: (key) => share(total ? (used.get(key.id) ?? 0) / total : null) },
         { id: 'weight', title: 'weight', isNumber: true, cell: (key) => number(key.weight) },
         { id: 'expires', title: 'expires', cell: (key) => (key.expires_at ? html`${key.expires_at.slice(0, 10)}` : html`<span class="quiet">never</span>`) },
         { id: 'actions', title: 'change', cell: (key) => (key.revoked_at ? nothing : html`<span class="row-actions">
-          ${changeButton('Limits…', () => void openLimits('keys', key.id, key.name || key.hint), { ...may, label: `Limits of key ${key.name || key.hint}` })}
-          ${changeButton('Rotate…', () => openRotate(key), { ...may, label: `Rotate key ${key.name || key.hint}` })}
-          ${changeButton('Revoke…', () => openRevoke(key), { ...may, label: `Revoke key ${key.name || key.hint}` })}</span>`) },
+          ${changeButton('Limits…', () => void openLimits('keys', key.id, key.name || key.hint), { ...may, of: key, label: `Limits of key ${key.name || key.hint}` })}
+          ${changeButton('Rotate…', () => openRotate(key), { ...may, of: key, label: `Rotate key ${key.name || key.hint}` })}
+          ${changeButton('Revoke…', () => openRevoke(key), { ...may, of: key, label: `Revoke key ${key.name || key.hint}` })}</span>`) },
       ],
     });
   }
 }
 
-/** @param {Record<string, any>} limits */
-function limitsView(limits) {
+/** @param {Api.Limits} all */
+function limitsView(all) {
+  const limits = /** @type {Record<string, number | string | null | undefined>} */ (all);
   const set = LIMITS.filter(([field]) => limits[field] !== null && limits[field] !== undefined);
   if (set.length === 0) return html`<p class="empty">No limit.</p>`;
   return html`<dl class="facts">${set.map(([field, label]) => html`<div data-limit=${field}><dt>${label}</dt><dd>${typeof limits[field] === 'number' ? number(limits[field]) : limits[field]}</dd></div>`)}</dl>`;
 }
 
-/** @param {any} usage */
+/** @param {Api.Usage} usage */
 function outcomesView(usage) {
   if (usage.rows.length === 0) return html`<p class="empty">None of its requests ended.</p>`;
-  return html`<dl class="facts">${usage.rows.map((/** @type {any} */ row) => html`<div><dt>${row.name}</dt><dd>${number(row.requests)} requests</dd></div>`)}</dl>`;
+  return html`<dl class="facts">${usage.rows.map((row) => html`<div><dt>${row.name}</dt><dd>${number(row.requests)} requests</dd></div>`)}</dl>`;
 }

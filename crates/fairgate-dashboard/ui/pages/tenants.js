@@ -7,6 +7,7 @@ import { livePools } from '../core/live.js';
 import { Resource } from '../core/resource.js';
 import { href, setQuery } from '../core/router.js';
 import { mayChange } from '../core/session.js';
+import { declaredBadge } from '../components/declared.js';
 import { name } from '../components/name.js';
 import { number, share } from '../components/number.js';
 import { changeButton, loaded, pageHead, section } from '../components/page.js';
@@ -28,7 +29,9 @@ class TenantsPage {
   constructor(route) {
     this.query = route.query;
     this.order = new RowOrder('name');
+    /** @type {Resource<Api.TenantPage>} */
     this.tenants = new Resource(() => read(at`/tenants`, { limit: LISTED, group: this.query.get('group') }), READ_MS).start();
+    /** @type {Resource<Api.GroupPage>} */
     this.groups = new Resource(() => read(at`/groups`, { limit: LISTED }), READ_MS).start();
     this.stop = whenChanged(() => {
       void this.tenants.refresh();
@@ -53,7 +56,7 @@ class TenantsPage {
   view() {
     const groups = this.groups.value?.items ?? [];
     const group = this.query.get('group') ?? '';
-    const add = groups.length ? changeButton('Add a tenant…', () => openNewTenant(groups.map((/** @type {any} */ each) => each.name)), may()) : nothing;
+    const add = groups.length ? changeButton('Add a tenant…', () => openNewTenant(groups.map((each) => each.name)), may()) : nothing;
     return html`
       ${pageHead('Tenants', this.sentence(groups), add)}
       ${groups.length ? section('Groups', this.groupTable(groups)) : nothing}
@@ -61,40 +64,41 @@ class TenantsPage {
         caption: 'Tenants: group, weight, state, waiting, in flight',
         columns: this.columns(),
         rows: value.items,
-        key: (/** @type {any} */ tenant) => tenant.name,
+        key: (tenant) => tenant.name,
         order: this.order,
         empty: html`<p>No tenant yet. Add one here, or:</p><pre>fairgate tenant add search --group prod</pre>`,
       })}${value.next ? html`<p class="quiet">The first ${LISTED} by name; search with / for others.</p>` : nothing}`), group ? html`<button @click=${() => setQuery({ group: null })}>All groups</button>` : nothing)}`;
   }
 
-  /** @param {any[]} groups */
+  /** @param {Api.Group[]} groups */
   sentence(groups) {
-    const tenants = this.tenants.value?.items;
-    if (!tenants) return 'Reading the directory.';
-    const disabled = tenants.filter((/** @type {any} */ tenant) => tenant.disabled).length;
-    return `${several(tenants.length, 'tenant')}${this.tenants.value.next ? ' and more' : ''} in ${several(groups.length, 'group')}; ${disabled === 0 ? 'none is disabled' : `${disabled} ${disabled === 1 ? 'is' : 'are'} disabled`}.`;
+    const page = this.tenants.value;
+    if (!page) return 'Reading the directory.';
+    const tenants = page.items;
+    const disabled = tenants.filter((tenant) => tenant.disabled).length;
+    return `${several(tenants.length, 'tenant')}${page.next ? ' and more' : ''} in ${several(groups.length, 'group')}; ${disabled === 0 ? 'none is disabled' : `${disabled} ${disabled === 1 ? 'is' : 'are'} disabled`}.`;
   }
 
-  /** @param {any[]} groups */
+  /** @param {Api.Group[]} groups */
   groupTable(groups) {
     return dataTable({
       caption: 'Groups and their weights',
       rows: groups,
       key: (group) => group.name,
       columns: [
-        { id: 'name', title: 'group', cell: (group) => html`<a href=${href(['tenants'], { group: group.name })}>${name(group.name)}</a>` },
+        { id: 'name', title: 'group', cell: (group) => html`<a href=${href(['tenants'], { group: group.name })}>${name(group.name)}</a>${declaredBadge(group)}` },
         { id: 'weight', title: 'weight', isNumber: true, cell: (group) => number(group.weight) },
-        { id: 'actions', title: 'change', cell: (group) => html`<span class="row-actions">${changeButton('Budgets…', () => void openLimits('groups', group.name, group.name), { ...may(), label: `Budgets of ${group.name}` })}</span>` },
+        { id: 'actions', title: 'change', cell: (group) => html`<span class="row-actions">${changeButton('Budgets…', () => void openLimits('groups', group.name, group.name), { ...may(), of: group, label: `Budgets of ${group.name}` })}</span>` },
       ],
     });
   }
 
-  /** @returns {import('../components/table.js').Column<any>[]} */
+  /** @returns {import('../components/table.js').Column<Api.Tenant>[]} */
   columns() {
     const rows = liveRows();
-    const row = (/** @type {any} */ tenant) => rows.get(tenant.name);
+    const row = (/** @type {Api.Tenant} */ tenant) => rows.get(tenant.name);
     return [
-      { id: 'name', title: 'tenant', cell: (tenant) => html`<a href=${href(['tenants', tenant.name])}>${name(tenant.name)}</a>`, order: (tenant) => tenant.name },
+      { id: 'name', title: 'tenant', cell: (tenant) => html`<a href=${href(['tenants', tenant.name])}>${name(tenant.name)}</a>${declaredBadge(tenant)}`, order: (tenant) => tenant.name },
       { id: 'group', title: 'group', cell: (tenant) => name(tenant.group), order: (tenant) => tenant.group },
       { id: 'weight', title: 'weight', isNumber: true, cell: (tenant) => number(tenant.weight), order: (tenant) => tenant.weight },
       { id: 'state', title: 'state', cell: (tenant) => stateBadge(tenant.disabled ? 'disabled' : (row(tenant)?.state ?? 'idle')), order: (tenant) => (tenant.disabled ? 'disabled' : row(tenant)?.state) },

@@ -29,6 +29,7 @@ class UsagePage {
     this.path = path;
     this.by = by;
     this.order = new RowOrder('name', true);
+    /** @type {Resource<Api.Usage>} */
     this.usage = new Resource((signal) => read(path, this.asked(), signal), 30_000).start();
     this.keys = [sortKey(this.order, () => this.columns(null))];
   }
@@ -78,34 +79,34 @@ class UsagePage {
     return `${this.path}?${query}`;
   }
 
-  /** @param {any} usage */
+  /** @param {Api.Usage} usage */
   picture(usage) {
     const isMoney = this.unit() === 'money' && usage.currency;
-    const amount = (/** @type {any} */ row) => (isMoney ? Number(row.money) : row.charged_tokens);
+    const amount = (/** @type {Api.UsageRow} */ row) => (isMoney ? Number(row.money) : row.charged_tokens);
     const shown = (/** @type {number} */ value) => (isMoney ? money(value.toFixed(2), usage.currency) : `${count(value)} tokens`);
     return stackedBars(usage.rows, amount, shown);
   }
 
-  /** @param {any} usage */
+  /** @param {Api.Usage} usage */
   table(usage) {
     return dataTable({
       caption: `Usage by ${usage.by}`,
       columns: this.columns(usage),
       rows: usage.rows,
-      key: (/** @type {any} */ row) => `${row.name}\u0000${row.split ?? ''}`,
+      key: (/** @type {Api.UsageRow} */ row) => `${row.name}\u0000${row.split ?? ''}`,
       order: this.order,
       empty: 'Nothing was used in this time. Choose a longer one, or send a request.',
     });
   }
 
   /**
-   * @param {any} usage
-   * @returns {import('../components/table.js').Column<any>[]}
+   * @param {Api.Usage | null} usage
+   * @returns {import('../components/table.js').Column<Api.UsageRow>[]}
    */
   columns(usage) {
     return [
       { id: 'name', title: usage?.by ?? 'name', cell: (row) => name(row.name), order: (row) => row.name },
-      ...(usage?.split ? [{ id: 'split', title: usage.split, cell: (/** @type {any} */ row) => name(row.split), order: (/** @type {any} */ row) => row.split }] : []),
+      ...(usage?.split ? [{ id: 'split', title: usage.split, cell: (/** @type {Api.UsageRow} */ row) => name(row.split), order: (/** @type {Api.UsageRow} */ row) => row.split }] : []),
       { id: 'requests', title: 'requests', isNumber: true, cell: (row) => number(row.requests), order: (row) => row.requests },
       { id: 'failed', title: 'failed', isNumber: true, cell: (row) => number(row.failed), order: (row) => row.failed },
       { id: 'charged', title: 'tokens charged', isNumber: true, cell: (row) => number(row.charged_tokens), order: (row) => row.charged_tokens },
@@ -113,7 +114,7 @@ class UsagePage {
       { id: 'input', title: 'input', isNumber: true, cell: (row) => number(row.input_tokens), order: (row) => row.input_tokens },
       { id: 'cached', title: 'of it cached', isNumber: true, cell: (row) => number(row.cached_tokens), order: (row) => row.cached_tokens },
       { id: 'output', title: 'output', isNumber: true, cell: (row) => number(row.output_tokens), order: (row) => row.output_tokens },
-      ...(usage?.currency ? [{ id: 'money', title: usage.currency, isNumber: true, cell: (/** @type {any} */ row) => money(row.money), order: (/** @type {any} */ row) => Number(row.money) }] : []),
+      ...(usage?.currency ? [{ id: 'money', title: usage.currency, isNumber: true, cell: (/** @type {Api.UsageRow} */ row) => money(row.money), order: (/** @type {Api.UsageRow} */ row) => Number(row.money) }] : []),
       { id: 'wait_p50', title: 'wait p50', isNumber: true, cell: (row) => time(row.waited_p50_us), order: (row) => row.waited_p50_us },
       { id: 'wait_p95', title: 'wait p95', isNumber: true, cell: (row) => time(row.waited_p95_us), order: (row) => row.waited_p95_us },
       { id: 'wait_max', title: 'longest wait', isNumber: true, cell: (row) => time(row.waited_max_us), order: (row) => row.waited_max_us },
@@ -123,20 +124,20 @@ class UsagePage {
 
 /**
  * Says how much was used.
- * @param {any} usage
+ * @param {Api.Usage} usage
  * @param {string | null} tenant
  */
 export function usageSentence(usage, tenant) {
-  const requests = usage.rows.reduce((/** @type {number} */ sum, /** @type {any} */ row) => sum + row.requests, 0);
-  const tokens = usage.rows.reduce((/** @type {number} */ sum, /** @type {any} */ row) => sum + row.charged_tokens, 0);
-  const failed = usage.rows.reduce((/** @type {number} */ sum, /** @type {any} */ row) => sum + row.failed, 0);
-  const cost = usage.rows.reduce((/** @type {number} */ sum, /** @type {any} */ row) => sum + Number(row.money), 0);
+  const requests = usage.rows.reduce((/** @type {number} */ sum, /** @type {Api.UsageRow} */ row) => sum + row.requests, 0);
+  const tokens = usage.rows.reduce((/** @type {number} */ sum, /** @type {Api.UsageRow} */ row) => sum + row.charged_tokens, 0);
+  const failed = usage.rows.reduce((/** @type {number} */ sum, /** @type {Api.UsageRow} */ row) => sum + row.failed, 0);
+  const cost = usage.rows.reduce((/** @type {number} */ sum, /** @type {Api.UsageRow} */ row) => sum + Number(row.money), 0);
   return html`${tenant ? html`${name(tenant)}: ` : nothing}${several(requests, 'request')}, ${count(tokens)} tokens charged${usage.currency ? `, ${money(cost.toFixed(2), usage.currency)}` : ''}; ${failed === 0 ? 'none failed' : `${several(failed, 'request')} failed`}.`;
 }
 
 /**
  * Draws a bar for each name, with a part for each split. The table below has the same numbers.
- * @param {any[]} rows
+ * @param {Api.UsageRow[]} rows
  * @param {(row: any) => number} amount
  * @param {(value: number) => string} shown
  */
@@ -161,7 +162,7 @@ function stackedBars(rows, amount, shown) {
 }
 
 /**
- * @param {any[]} rows of one name
+ * @param {Api.UsageRow[]} rows of one name
  * @param {(row: any) => number} amount
  * @param {number} top
  * @param {(split: string) => number | string} color

@@ -3,17 +3,18 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { at, change, ApiFailure } from '../core/api.js';
 import { connection } from '../core/connection.js';
 import { count, duration, exact, isNumber, several } from '../core/format.js';
-import { livePools } from '../core/live.js';
+import { live, livePools } from '../core/live.js';
 import { mayChange } from '../core/session.js';
 import { requestUpdate } from '../core/update.js';
 import { wholeNumber } from '../components/dialog.js';
 import { name } from '../components/name.js';
 import { when } from '../components/number.js';
 import { choice, failureNote, pageHead, section, select } from '../components/page.js';
+import { formatOfUnit, unitName } from '../components/service.js';
 import { RowOrder, dataTable, sortKey } from '../components/table.js';
 
-/** @typedef {{ granted: number, tokens: number, refused: number, wait_p50_us: number | null, wait_p95_us: number | null, wait_max_us: number | null }} Side */
-/** @typedef {{ flow: string, requests: number, recorded: Side, what_if: Side }} DiffRow */
+/** @typedef {Api.WhatIfRun} Side */
+/** @typedef {Api.WhatIfFlow} DiffRow */
 
 const WINDOWS = /** @type {[string, string][]} */ ([['15m', 'last 15 min'], ['1h', 'last hour'], ['6h', 'last 6 h'], ['24h', 'last 24 h']]);
 
@@ -34,8 +35,10 @@ class WhatIfPage {
     this.isRunning = false;
     /** @type {Error | null} */
     this.error = null;
-    /** @type {{ by: string, flows: DiffRow[], all: any } | null} */
+    /** @type {Api.WhatIfResult | null} */
     this.result = null;
+    /** Unit of the pool that the result is of. */
+    this.unit = 'tokens';
     /** @type {string | null} */
     this.begins = null;
     this.order = new RowOrder('requests', true);
@@ -110,6 +113,7 @@ class WhatIfPage {
     const what = this.kind === 'weight' ? { weights: [{ by: this.by, flow: this.flow.trim(), weight }] } : { policy_file: this.policy };
     try {
       this.result = await change('POST', at`/what-if`, { pool: this.pool, since, ...(this.kind === 'weight' ? { by: this.by } : {}), ...what });
+      this.unit = live.pools.get(this.pool)?.unit ?? 'tokens';
       this.begins = since === this.since ? null : since;
       this.order.sortAgain();
     } catch (error) {
@@ -129,7 +133,7 @@ class WhatIfPage {
   bars(result) {
     const rows = [...result.flows].sort((a, b) => b.requests - a.requests).slice(0, 12);
     const top = Math.max(1, ...rows.flatMap((row) => [row.recorded.wait_p95_us ?? 0, row.what_if.wait_p95_us ?? 0]));
-    const width = (/** @type {number | null} */ us) => (((us ?? 0) / top) * 100).toFixed(2);
+    const width = (/** @type {number | null | undefined} */ us) => (((us ?? 0) / top) * 100).toFixed(2);
     return html`<figure class="chart"><figcaption>Wait p95: recorded above, what if below</figcaption>
       <div class="usage-bars">${rows.map((row) => html`<span>${name(row.flow)}</span>
         <svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="${row.flow}: ${duration(row.recorded.wait_p95_us)} → ${duration(row.what_if.wait_p95_us)}">
@@ -144,7 +148,7 @@ class WhatIfPage {
       { id: 'flow', title: this.result?.by ?? 'flow', cell: (row) => name(row.flow), order: (row) => row.flow },
       { id: 'requests', title: 'requests', isNumber: true, cell: (row) => count(row.requests), order: (row) => row.requests },
       { id: 'granted', title: 'granted', isNumber: true, cell: pair('granted', count), order: (row) => row.what_if.granted },
-      { id: 'tokens', title: 'tokens', isNumber: true, cell: pair('tokens', count), order: (row) => row.what_if.tokens },
+      { id: 'tokens', title: unitName(this.unit), isNumber: true, cell: pair('tokens', formatOfUnit(this.unit)), order: (row) => row.what_if.tokens },
       { id: 'refused', title: 'refused', isNumber: true, cell: pair('refused', count), order: (row) => row.what_if.refused },
       { id: 'wait_p50', title: 'wait p50', isNumber: true, cell: pair('wait_p50_us', duration), order: (row) => row.what_if.wait_p50_us },
       { id: 'wait_p95', title: 'wait p95', isNumber: true, cell: pair('wait_p95_us', duration), order: (row) => row.what_if.wait_p95_us },

@@ -8,6 +8,7 @@ import { mayChange } from '../core/session.js';
 import { fillBar } from '../components/bars.js';
 import { name } from '../components/name.js';
 import { number, share } from '../components/number.js';
+import { outageTimes } from '../components/outage.js';
 import { changeButton, pageHead, section, select } from '../components/page.js';
 import { stateBadge } from '../components/state.js';
 import { RowOrder, dataTable, sortKey } from '../components/table.js';
@@ -71,13 +72,13 @@ class WorkersPage {
   columns(pool) {
     return [
       { id: 'name', title: 'worker', cell: (worker) => html`<span title=${worker.address}>${name(worker.name)}</span>`, order: (worker) => worker.name },
-      { id: 'state', title: 'state', cell: (worker) => html`${stateBadge(worker.state)}${worker.reason ? html` <small>${worker.reason}</small>` : nothing}`, order: (worker) => worker.state },
+      { id: 'state', title: 'state', cell: (worker) => html`${stateBadge(worker.state)}${worker.down_since ? html` <small>${outageTimes(worker)}</small>` : nothing}${worker.reason ? html` <small>${worker.reason}</small>` : nothing}`, order: (worker) => worker.state },
       { id: 'load', title: 'load', cell: (worker) => fillBar(worker.in_flight, worker.slots, 'requests in flight') },
       { id: 'in_flight', title: 'in flight', isNumber: true, cell: (worker) => html`${number(worker.in_flight)}${isNumber(worker.slots) ? html`/${number(worker.slots)}` : nothing}`, order: (worker) => worker.in_flight, help: 'after the stroke: its slots' },
-      { id: 'engine', title: 'engine running / waiting', isNumber: true, cell: (worker) => (worker.engine ? html`${number(worker.engine.running)} / ${number(worker.engine.waiting)}` : number(null)), help: 'requests that the engine itself reports' },
+      { id: 'engine', title: 'engine run / wait', isNumber: true, cell: (worker) => (worker.engine ? html`${number(worker.engine.running)} / ${number(worker.engine.waiting)}` : number(null)), help: 'requests that the engine itself reports as running and as waiting' },
       { id: 'prefill', title: 'prefill left', isNumber: true, cell: (worker) => html`${number(worker.prefill_tokens)} tokens`, order: (worker) => worker.prefill_tokens },
       { id: 'cache', title: 'cache used', isNumber: true, cell: (worker) => share(isNumber(worker.engine?.cache_used_thousandths) ? worker.engine.cache_used_thousandths / 1000 : null) },
-      { id: 'hits', title: 'hits reported / expected', isNumber: true, cell: hits, help: 'input tokens that the worker reported as cached, and that the gateway expected to be, since the worker was added' },
+      { id: 'hits', title: 'hits / expected', isNumber: true, cell: hits, help: 'input tokens that the worker reported as cached, and that the gateway expected to be, since the worker was added' },
       { id: 'limits', title: 'provider', cell: limits },
       ...(mayChange() ? [{ id: 'actions', title: 'change', cell: (/** @type {WorkerRow} */ worker) => this.actions(pool, worker) }] : []),
     ];
@@ -125,7 +126,7 @@ export function workersSentence(workers) {
   const up = workers.filter((worker) => worker.state === 'up');
   const others = workers.filter((worker) => worker.state !== 'up');
   const first = `${up.length} of ${several(workers.length, 'worker')} ${up.length === 1 ? 'takes' : 'take'} requests.`;
-  return html`${first} ${others.slice(0, 3).map((worker) => html`${name(worker.name)} is ${worker.state}${worker.reason ? `: ${worker.reason}` : ''}. `)}${others.length > 3 ? `${others.length - 3} more do not.` : ''}`;
+  return html`${first} ${others.slice(0, 3).map((worker) => html`${name(worker.name)} ${worker.down_since ? 'has been' : 'is'} ${worker.state}${worker.down_since ? html` ${outageTimes(worker)}` : nothing}${worker.reason ? `: ${worker.reason}` : ''}. `)}${others.length > 3 ? `${others.length - 3} more do not.` : ''}`;
 }
 
 /** @param {import('../core/router.js').Route} route */

@@ -46,6 +46,21 @@ fn value(letter: u8) -> Option<u32> {
     Some(value.into())
 }
 
+/// Encodes bytes in base64 without padding.
+#[cfg(test)]
+pub(super) fn encode(bytes: &[u8]) -> Vec<u8> {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = Vec::new();
+    for part in bytes.chunks(3) {
+        let bits = part.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
+        let bits = bits << (8 * (3 - part.len()));
+        for letter in 0..=part.len() {
+            text.push(LETTERS[(bits >> (18 - 6 * letter) & 63) as usize]);
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,12 +4,17 @@
 //! the scan. Pages are the names `/Page` and the references in lists of `/Kids`; the larger number counts. Streams are
 //! inflated, because a page may be in one, and because a few kilobytes may hold megabytes of text.
 //!
+//! The text of a page has no bound by its size or its number, so the strings of all streams with text are counted too, once
+//! for each place that refers to the stream.
+//!
 //! A file is unreadable if a list of `/Kids` is not written out in place, or if such lists name a page twice, because a
 //! reader would count the page twice. It is also unreadable if a stream cannot be inflated, for example because it is
 //! encrypted or in an old encoding. Some honest files are unreadable in this sense. A budget reserves for them as many
 //! tokens as the model can read, until the provider has reported the real usage.
 
-use std::collections::HashSet;
+mod shown_text;
+
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 
 use super::base64;
@@ -21,13 +26,18 @@ const DICTIONARY_BYTES_MAX: usize = 16 << 10;
 /// Most references in the lists of `/Kids` of a file. No provider accepts that many pages.
 const KIDS_MAX: usize = 10_000;
 
-/// Pages and bytes of a PDF.
+/// Most objects of a file that others refer to.
+const REFERRED_MAX: usize = 200_000;
+
+/// Pages, bytes and text of a PDF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PdfContent {
     /// Number of pages.
     pub(super) pages: u64,
     /// Larger of the file's size and of the bytes in its streams after they were inflated.
     pub(super) bytes: u64,
+    /// Bytes of the strings that its streams show as text.
+    pub(super) text_bytes: u64,
 }
 
 /// Work that may still be done for the PDFs of one request.
@@ -67,7 +77,9 @@ impl PdfScanBudget {
             return None;
         }
         let bytes = (file.len() as u64).max(inflated as u64);
-        Some(PdfContent { pages: pages.names.max(pages.kids.len() as u64).max(1), bytes })
+        let text_bytes = pages.text_bytes();
+        let pages = pages.names.max(pages.kids.len() as u64).max(1);
+        Some(PdfContent { pages, bytes, text_bytes })
     }
 
     /// Reads the stream whose keyword is at `start`. Returns the number of bytes that it was inflated to.
@@ -94,6 +106,10 @@ impl PdfScanBudget {
         let is_plain = filters == 0 && inflatable == 0 && !starts_zlib(data);
         if is_plain || (filters > 0 && inflatable == 0 && pictures > 0 && !is_objects) {
             pages.object_streams_read += usize::from(is_objects);
+            if is_plain {
+                let end = memchr::memmem::find(data, b"endstream").unwrap_or(data.len());
+                pages.add_text(&before[..object], &data[..end])?;
+            }
             return Some(0);
         }
         let others: usize = [
@@ -124,6 +140,7 @@ impl PdfScanBudget {
             pages.read(&content)?;
             pages.object_streams_read += 1;
         }
+        pages.add_text(&before[..object], &content)?;
         Some(content.len())
     }
 }
@@ -145,6 +162,10 @@ struct PageCount {
     kids: HashSet<(u32, u32)>,
     object_streams: usize,
     object_streams_read: usize,
+    /// Number of references to each object, by its number.
+    references: HashMap<u32, u64>,
+    /// Text of each stream that shows some: the number of its object, and the bytes.
+    texts: Vec<(Option<u32>, u64)>,
 }
 
 impl PageCount {
@@ -159,7 +180,37 @@ impl PageCount {
                 _ => {}
             }
         }
+        for object in references(bytes) {
+            *self.references.entry(object).or_default() += 1;
+            if self.references.len() > REFERRED_MAX {
+                return None;
+            }
+        }
         Some(())
+    }
+
+    /// Adds the text that a stream shows. `before` is what precedes the stream's object up to its keyword `obj`. Returns
+    /// `None` if the stream gives letters more text than letters have.
+    fn add_text(&mut self, before: &[u8], content: &[u8]) -> Option<()> {
+        if shown_text::has_long_letters(content) {
+            return None;
+        }
+        let bytes = shown_text::bytes(content);
+        if bytes > 0 {
+            let mut words = before.rsplit(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            let number = words.nth(1).and_then(number_at_end);
+            self.texts.push((number, bytes));
+        }
+        Some(())
+    }
+
+    /// Returns the bytes of all texts. The text of a stream counts once for each reference, because pages may share it.
+    fn text_bytes(&self) -> u64 {
+        let times = |number: &Option<u32>| {
+            number.and_then(|number| self.references.get(&number)).copied().unwrap_or(1)
+        };
+        let all = self.texts.iter().map(|(number, bytes)| bytes.saturating_mul(times(number)));
+        all.fold(0, u64::saturating_add)
     }
 
     /// Reads a list of references, such as `[3 0 R 4 0 R]`.
@@ -169,7 +220,6 @@ impl PageCount {
         let mut words =
             list.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         while let Some(object) = words.next() {
-            let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse::<u32>().ok();
             let kid = (number(object)?, number(words.next()?)?);
             if words.next()? != b"R" || self.kids.len() == KIDS_MAX || !self.kids.insert(kid) {
                 return None;
@@ -177,6 +227,29 @@ impl PageCount {
         }
         Some(())
     }
+}
+
+fn number(word: &[u8]) -> Option<u32> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// Reads the number at the end of a word, such as `[3`.
+fn number_at_end(word: &[u8]) -> Option<u32> {
+    let digits = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    number(&word[word.len() - digits..])
+}
+
+/// Iterates over the numbers of the objects that references such as `3 0 R` name.
+fn references(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    /// Longest text of two numbers and the blanks after them.
+    const NUMBERS_BYTES_MAX: usize = 32;
+    memchr::memchr_iter(b'R', bytes).filter_map(|at| {
+        let before = &bytes[at.saturating_sub(NUMBERS_BYTES_MAX)..at];
+        before.last().filter(|byte| byte.is_ascii_whitespace())?;
+        let mut words = before.rsplit(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        number(words.next()?)?;
+        number_at_end(words.next()?)
+    })
 }
 
 /// Iterates over the names in a file, such as `/Page`, without the slash and with their escapes resolved. Each name

@@ -75,6 +75,20 @@ fn a_file_counts_by_what_it_is_in_every_dialect() {
     assert_eq!(tokens(Responses, &text), 1500);
 }
 
+/// A page of 100 000 letters is some 25 000 tokens, and not the 3 000 of a usual page.
+#[test]
+fn a_dense_page_counts_by_its_text() {
+    let text = "dense ".repeat(100_000 / 6);
+    let file = format!(
+        "%PDF-1.7\n3 0 obj<</Type/Page/Contents 4 0 R>>endobj\n4 0 obj\n<</Length 0>>\nstream\nBT ({text}) Tj ET\nendstream\nendobj"
+    );
+    let part = format!(
+        r#"{{"type":"input_file","file_data":"data:application/pdf;base64,{}"}}"#,
+        String::from_utf8(base64::encode(file.as_bytes())).unwrap()
+    );
+    assert_eq!(tokens(Route::Responses, &part), 49_998);
+}
+
 #[test]
 fn a_file_that_cannot_be_read_counts_as_all_that_the_model_can_read() {
     use Route::{ChatCompletions, Messages, Responses};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_api::fleet::NewTask;
+use fairgate_api::prompt_fields;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 
 use super::{ReferencedRows, TaskToAdd, tasks_of};
@@ -11,7 +12,6 @@ use crate::call_context::CallContext;
 use crate::dependency_cycle;
 use crate::error::FleetError;
 use crate::sql_placeholders;
-use crate::task_results;
 use crate::validate::{self, invalid, unknown};
 use crate::workspace_machines;
 
@@ -35,8 +35,8 @@ const RETRIES_MAX: u32 = 1_000;
 /// Longest timeout of a task: 30 days, in seconds.
 const TIMEOUT_MAX_S: u64 = 30 * 24 * 3600;
 
-/// Checks that the names that a tenant gives begin with those of their projects. All tenants share the other names, so a
-/// tenant could find out which of them are taken.
+/// Checks that the names that a tenant or an agent gives begin with those of their projects. All tenants share the other
+/// names, so that a caller could find out which of them are taken.
 pub(super) fn check_scoped_names(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetError> {
     for (field, task) in fields.iter().zip(tasks) {
         let Some(id) = &task.id else { continue };
@@ -177,7 +177,7 @@ pub(crate) fn check_fields<'a>(
     needs: impl IntoIterator<Item = &'a String>,
 ) -> Result<(), FleetError> {
     let needs: BTreeSet<&str> = needs.into_iter().map(String::as_str).collect();
-    match task_results::named_in(prompt).into_iter().find(|task| !needs.contains(task)) {
+    match prompt_fields::tasks(prompt).into_iter().find(|task| !needs.contains(task)) {
         None => Ok(()),
         Some(task) => {
             let shown = validate::cut(task, 80);

@@ -336,12 +336,9 @@ async fn the_fleet_shows_shares_and_who_waits() {
     let shown: Vec<_> = view
         .projects
         .iter()
-        .map(|it| (it.id.as_str(), it.share_ppm, it.target_ppm, it.ready, it.running, it.reserved))
+        .map(|it| (it.id.as_str(), it.got_share, it.due_share, it.ready, it.running, it.reserved))
         .collect();
-    let expected = [
-        ("p", Some(600_000), Some(750_000), 4, 1, 100),
-        ("q", Some(400_000), Some(250_000), 2, 0, 0),
-    ];
+    let expected = [("p", Some(0.6), Some(0.75), 4, 1, 100), ("q", Some(0.4), Some(0.25), 2, 0, 0)];
     assert_eq!(shown, expected);
     assert_eq!(view.running.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["p-0"]);
     let waiting: Vec<_> =

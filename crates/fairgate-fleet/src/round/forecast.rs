@@ -9,7 +9,7 @@
 
 use super::round_input::{ProjectRow, RoundInput};
 
-/// Number of bisection steps, which is enough to find the gap more finely than any estimate.
+/// Greatest number of bisection steps, which is enough to find the gap more finely than any estimate.
 const HALVINGS: u32 = 50;
 
 /// Values of the module's formula for a project that could start a task.
@@ -60,6 +60,9 @@ fn gap(demands: &[Option<ProjectDemand>], spent: i128, agents: u64) -> i128 {
     let widest = spent.saturating_add(largest.saturating_mul(agents.into()));
     let (mut low, mut high) = (-widest, widest);
     for _ in 0..HALVINGS {
+        if high - low <= 1 {
+            break;
+        }
         let middle = low + (high - low) / 2;
         if given(middle) < agents {
             low = middle;
@@ -73,9 +76,19 @@ fn gap(demands: &[Option<ProjectDemand>], spent: i128, agents: u64) -> i128 {
 impl ProjectDemand {
     /// Returns the number of agents that the project gets at this gap.
     fn given(&self, gap: i128) -> u64 {
-        let rise = (self.below + gap).max(0);
-        let agents = (rise + self.estimate - 1) / self.estimate;
-        u64::try_from(agents).unwrap_or(u64::MAX).min(self.most)
+        let rise = self.below + gap;
+        if rise <= 0 {
+            return 0;
+        }
+        // Nearly all gaps of a bisection end here or above. A division of 128 bits takes far longer than a product.
+        if rise > self.estimate.saturating_mul(self.most.into()) {
+            return self.most;
+        }
+        let agents = match (u64::try_from(rise), u64::try_from(self.estimate)) {
+            (Ok(rise), Ok(estimate)) => rise.div_ceil(estimate),
+            _ => u64::try_from((rise + self.estimate - 1) / self.estimate).unwrap_or(u64::MAX),
+        };
+        agents.min(self.most)
     }
 }
 

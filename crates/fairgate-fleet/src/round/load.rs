@@ -8,16 +8,16 @@
 //! Tasks that need labels are loaded apart from the others, as many for each list of labels, so that agents without these
 //! labels find tasks behind them.
 
+mod ready_tasks;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock};
 
 use fairgate_api::fleet::FleetProjectStatus;
 use fairgate_core::proportional::CreditWeight;
 use fairgate_price::TokenRate;
-use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
+use fairgate_store::{DatabaseKind, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use fairgate_usage::{CreditSums, HELD_STATES};
-use serde_json::json;
 
 use super::decide::OutOfLoadedTasks;
 use super::round_input::{LabelGroup, ProjectRow, ReadyTask, RoundAgent, RoundInput};
@@ -36,17 +36,9 @@ use crate::window_usage::WindowSums;
 const EVERYBODY: &str = "";
 /// Number of tasks to load of a project whose loaded tasks block each other.
 const FURTHER: u64 = 1_024;
-/// Largest total number of tasks to load that are kept for one of the waiting agents.
-const AWAITED_MAX: i64 = 1_000;
-/// Numbers of tasks per project that queries on SQLite load. SQLite cannot take a `LIMIT` from a column, so there is
-/// one group of projects for each of these numbers.
-const LIMITS: [u64; 7] = [1, 2, 4, 8, 16, 64, FURTHER];
-
 /// Largest number of lists of labels of ready tasks that a round looks at, and of one project.
 const LABEL_GROUPS_MAX: u64 = 10_000;
 const PROJECT_LABEL_GROUPS_MAX: usize = 64;
-/// Labels of a task that needs none.
-static NO_LABELS: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new([]));
 
 /// Task that an agent holds.
 #[derive(Clone, Debug)]
@@ -140,11 +132,12 @@ fn projects(
     rules: &RoundOptions,
     now: UnixMicros,
 ) -> Result<(Vec<ProjectRow>, Vec<ProjectWork>), StoreError> {
+    // The tables have columns of the same names. SQLite keeps the order of a cross join, and looks each tenant up once.
     let sql = format!(
         "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, {}, \
-         learned_credit, {}, (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant), tenant, requires, \
-         (SELECT t.requires FROM tenants t WHERE t.name = fleet_projects.tenant) FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
-         ORDER BY made",
+         learned_credit, {}, t.disabled, tenant, fleet_projects.requires, t.requires FROM fleet_projects \
+         CROSS JOIN (SELECT name, disabled, requires FROM tenants) AS t \
+         WHERE t.name = tenant AND (status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0) ORDER BY made",
         WindowSums::COLUMNS,
         CreditSums::COLUMNS,
         ProjectWork::COLUMNS
@@ -310,9 +303,9 @@ pub(crate) fn tasks(
         let limit = &mut limits[group.project];
         *limit = limit.map(|limit| limit.max(most.saturating_add(1)));
     }
-    input.tasks = first_ready(tx, rules, input, &limits)?;
+    input.tasks = ready_tasks::first_ready(tx, rules, input, &limits)?;
     mark_cut(input, &limits);
-    let mut awaited = awaited(tx, rules, input)?;
+    let mut awaited = ready_tasks::awaited(tx, rules, input)?;
     input.tasks.append(&mut awaited);
     Ok(())
 }
@@ -347,7 +340,7 @@ pub(crate) fn more_tasks(
         let most = input.projects[*project].headroom().min(agents).saturating_add(1);
         limits[*project] = Some(if *has_rest { most.max(FURTHER) } else { most });
     }
-    let more = first_ready(tx, rules, input, &limits)?;
+    let more = ready_tasks::first_ready(tx, rules, input, &limits)?;
     let is_loaded_anew =
         |task: &ReadyTask| task.affinity.is_none() && limits[task.project].is_some();
     input.tasks.retain(|task| !is_loaded_anew(task));
@@ -371,218 +364,4 @@ fn mark_cut(input: &mut RoundInput, limits: &[Option<u64>]) {
             project.has_unloaded_tasks = loaded >= *limit;
         }
     }
-}
-
-/// Returns the SQL condition that a task `r` can start, whichever agent takes it. `left` and `estimate` are SQL
-/// expressions for the rest of the budget and the default estimate, in tokens. The current time is `$2`.
-fn can_start(left: &str, estimate: &str) -> String {
-    format!(
-        "r.state = 'READY' AND (r.resume_after IS NULL OR r.resume_after <= $2) \
-         AND (r.workspace IS NULL OR EXISTS (SELECT 1 FROM fleet_workspaces w \
-           WHERE w.id = r.workspace AND w.project = r.project AND w.task IS NULL)) \
-         AND COALESCE(r.estimate, {estimate}) <= {left}"
-    )
-}
-
-/// SQL condition that a task `r` is kept for the agent that its `affinity` names. This is so until the task's wait for
-/// the agent is over, unless the agent is retired.
-const AWAITS: &str = "r.affinity IS NOT NULL AND r.ready_at + r.affinity_wait > $2 AND EXISTS \
-     (SELECT 1 FROM fleet_agents a WHERE a.id = r.affinity AND a.state <> 'RETIRED')";
-
-/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in which they start: so
-/// many of those that need no labels, and so many for each list of labels.
-fn first_ready(
-    tx: &mut dyn Transaction,
-    rules: &RoundOptions,
-    input: &RoundInput,
-    limits: &[Option<u64>],
-) -> Result<Vec<ReadyTask>, StoreError> {
-    let row = |place: usize, number: usize, limit: u64, labels: &str| {
-        let project = &input.projects[place];
-        let global = input.budget_left().unwrap_or(u64::MAX);
-        let left = project.budget_left().unwrap_or(u64::MAX).min(global);
-        let estimate = project.learned.unwrap_or(rules.default_estimate);
-        FirstReadyRow {
-            limit,
-            row: json!([project.id, number, int(left), int(estimate), limit, labels]),
-        }
-    };
-    let plain = limits.iter().enumerate();
-    let plain = plain.filter_map(|(place, limit)| Some(row(place, place, (*limit)?, "[]")));
-    let plain = plain.collect();
-    let mut tasks = first_ready_of(tx, input, plain, NeededLabels::None, &|row, place| {
-        ready_task(row, place, input, rules, &NO_LABELS)
-    })?;
-    let groups = input.label_groups.iter().enumerate();
-    let labelled: Vec<_> = groups
-        .filter_map(|(number, group)| {
-            Some(row(group.project, number, limits[group.project]?, &group.text))
-        })
-        .collect();
-    if !labelled.is_empty() {
-        let read = |row: &dyn RowColumns, number: usize| {
-            let unknown = || StoreError::Database("a task has labels that it had not".into());
-            let group = input.label_groups.get(number).ok_or_else(unknown)?;
-            ready_task(row, group.project, input, rules, &group.labels)
-        };
-        tasks.extend(first_ready_of(tx, input, labelled, NeededLabels::Given, &read)?);
-    }
-    Ok(tasks)
-}
-
-/// Row of the table from which the first ready tasks are selected: the project, its number, the rest of its budget, the
-/// expected tokens of a task, the number of tasks to load, and their labels.
-struct FirstReadyRow {
-    limit: u64,
-    row: serde_json::Value,
-}
-
-/// Labels of the tasks that a statement selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NeededLabels {
-    /// Tasks that need no labels.
-    None,
-    /// Tasks that need the labels of their row. The statement finds them with an index of their own.
-    Given,
-}
-
-impl NeededLabels {
-    /// Returns the SQL condition on the labels of a task `r`.
-    fn condition(self) -> &'static str {
-        match self {
-            Self::None => "r.labels = '[]'",
-            Self::Given => "r.labels = p.column6 AND r.labels <> '[]'",
-        }
-    }
-}
-
-/// Selects the first ready tasks for these rows. `read` reads a task, with the number of its row.
-fn first_ready_of(
-    tx: &mut dyn Transaction,
-    input: &RoundInput,
-    rows: Vec<FirstReadyRow>,
-    labels: NeededLabels,
-    read: &dyn Fn(&dyn RowColumns, usize) -> Result<ReadyTask, StoreError>,
-) -> Result<Vec<ReadyTask>, StoreError> {
-    let (sql, values) = match tx.database() {
-        DatabaseKind::Sqlite => {
-            let mut groups: [Vec<_>; LIMITS.len()] = Default::default();
-            for FirstReadyRow { limit, row } in rows {
-                let group = LIMITS.iter().position(|most| limit <= *most);
-                groups[group.unwrap_or(LIMITS.len() - 1)].push(row);
-            }
-            let values = groups.map(json_rows::value);
-            (sqlite_first_ready(labels), with_now(values, input.at))
-        }
-        DatabaseKind::Postgres => {
-            let rows = json_rows::value(rows.into_iter().map(|it| it.row));
-            (postgres_first_ready(labels), with_now([rows], input.at))
-        }
-    };
-    tx.list(&sql, &values, |row| read(row, usize::try_from(row.count(0)?).unwrap_or(usize::MAX)))
-}
-
-/// Returns the values with the current time inserted as the second one, which is the parameter `$2`.
-fn with_now<const N: usize>(values: [SqlValue; N], now: UnixMicros) -> Vec<SqlValue> {
-    let mut values = Vec::from(values);
-    values.insert(1, now.into());
-    values
-}
-
-/// SQL types of a [`FirstReadyRow`].
-const FIRST_READY_TYPES: [&str; 6] = ["TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "TEXT"];
-
-fn sqlite_first_ready(needed: NeededLabels) -> String {
-    let (can_start, labels) = (can_start("p.column3", "p.column4"), needed.condition());
-    let types = match needed {
-        NeededLabels::None => &FIRST_READY_TYPES[..4],
-        NeededLabels::Given => &FIRST_READY_TYPES[..],
-    };
-    let mut projects = Vec::new();
-    let mut groups = Vec::new();
-    for (number, limit) in LIMITS.iter().enumerate() {
-        // The values of the groups are the first, and those after the second.
-        let place = if number == 0 { 1 } else { number + 2 };
-        let table = json_rows::table(DatabaseKind::Sqlite, place, types);
-        // The time must appear before the second list.
-        let moment = if number == 0 { ", moment AS (SELECT $2)" } else { "" };
-        projects.push(format!("p{number} AS MATERIALIZED {table}{moment}"));
-        groups.push(format!(
-            "SELECT p.column2, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
-             FROM p{number} AS p CROSS JOIN fleet_tasks AS t WHERE t.rowid IN \
-             (SELECT r.rowid FROM fleet_tasks AS r WHERE r.project = p.column1 \
-             AND {labels} AND {can_start} AND NOT ({AWAITS}) ORDER BY r.priority, r.made LIMIT {limit})"
-        ));
-    }
-    format!("WITH {} {}", projects.join(", "), groups.join(" UNION ALL "))
-}
-
-fn postgres_first_ready(labels: NeededLabels) -> String {
-    let table = json_rows::table(DatabaseKind::Postgres, 1, &FIRST_READY_TYPES);
-    let (can_start, labels) = (can_start("p.column3", "p.column4"), labels.condition());
-    format!(
-        "SELECT p.column2, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
-         FROM {table} AS p CROSS JOIN LATERAL \
-         (SELECT r.id, r.priority, r.made, r.estimate, r.workspace, r.epoch FROM fleet_tasks AS r \
-         WHERE r.project = p.column1 AND {labels} AND {can_start} AND NOT ({AWAITS}) \
-         ORDER BY r.priority, r.made LIMIT p.column5) AS t"
-    )
-}
-
-/// Loads the tasks that are kept for one of the waiting agents.
-fn awaited(
-    tx: &mut dyn Transaction,
-    rules: &RoundOptions,
-    input: &RoundInput,
-) -> Result<Vec<ReadyTask>, StoreError> {
-    let agents = json_rows::texts(tx.database(), 1);
-    let can_start = can_start("$3", "0");
-    let sql = format!(
-        "SELECT r.project, r.id, r.priority, r.made, r.estimate, r.workspace, r.epoch, r.affinity, r.labels \
-         FROM fleet_tasks AS r WHERE r.affinity IN {agents} AND {AWAITS} AND {can_start} \
-         ORDER BY r.priority, r.made LIMIT {AWAITED_MAX}"
-    );
-    let waiting = json_rows::names(input.waiting.iter().map(|it| &*it.agent));
-    let values = [waiting, input.at.into(), int(input.budget_left().unwrap_or(u64::MAX)).into()];
-    let places: HashMap<&str, usize> =
-        input.projects.iter().enumerate().map(|(place, it)| (&*it.id, place)).collect();
-    let mut tasks = Vec::new();
-    tx.each(&sql, &values, &mut |row| {
-        let place = places.get(row.text(0)?.as_str());
-        if let Some(place) = place.filter(|place| input.projects[**place].is_open()) {
-            let labels: Arc<[String]> = agent_access::read_list(&row.text(8)?)?.into();
-            tasks.push(ready_task(row, *place, input, rules, &labels)?);
-        }
-        Ok(())
-    })?;
-    Ok(tasks)
-}
-
-fn ready_task(
-    row: &dyn RowColumns,
-    place: usize,
-    input: &RoundInput,
-    rules: &RoundOptions,
-    labels: &Arc<[String]>,
-) -> Result<ReadyTask, StoreError> {
-    let unknown = || StoreError::Database("a task's project is not in the round".into());
-    let project = input.projects.get(place).ok_or_else(unknown)?;
-    let expected = project.learned.unwrap_or(rules.default_estimate);
-    let estimate = row.count_or_null(4)?.unwrap_or(expected);
-    Ok(ReadyTask {
-        id: row.text(1)?.into(),
-        project: place,
-        priority: row.int(2)?,
-        made: row.int(3)?,
-        estimate,
-        credit: rules.credit.expected(estimate, project.learned_credit),
-        workspace: row.text_or_null(5)?.map(Into::into),
-        epoch: row.count(6)?,
-        affinity: row.text_or_null(7)?.map(Into::into),
-        labels: Arc::clone(labels),
-    })
-}
-
-fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -509,52 +509,6 @@ async fn the_number_of_statements_is_constant() {
     assert_eq!(counts[0].2, 5, "when nobody waits and nothing ends");
 }
 
-/// How much this process has worked, in nanoseconds.
-fn worked_ns() -> u64 {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    let of = |thread: std::path::PathBuf| {
-        let text = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0)
-    };
-    threads.map(|thread| of(thread.unwrap().path())).sum()
-}
-
-/// How much work a round for 200 agents is at least, in a database file, and how long it takes at least, in microseconds.
-async fn round_us(projects: i64) -> (u64, u128) {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
-    let w = FleetTestWorld::at(&url, crate::options::FleetOptions::default()).await;
-    w.fill(projects, 20_000, 200).await;
-    let names = names(200);
-    let mut works = Vec::new();
-    let mut times = Vec::new();
-    for _ in 0..25 {
-        let (before, begun) = (worked_ns(), std::time::Instant::now());
-        let given = w.given(&borrowed(&names)).await;
-        times.push(begun.elapsed().as_micros());
-        works.push((worked_ns() - before) / 1_000);
-        assert_eq!(count(&given, "t"), 200);
-        w.run(
-            "UPDATE fleet_tasks SET state = 'READY', lease_until = NULL, reserved = 0 WHERE state = 'ASSIGNED'",
-            &[],
-        )
-        .await;
-        w.run("UPDATE fleet_workspaces SET task = NULL", &[]).await;
-    }
-    // What else the machine does only ever adds to it.
-    (works.into_iter().min().unwrap(), times.into_iter().min().unwrap())
-}
-
-#[tokio::test]
-#[ignore = "measures: run it alone, with --release"]
-async fn a_large_round_is_fast() {
-    let [few, many] = [round_us(50).await, round_us(500).await];
-    println!(
-        "a round for 200 agents (work, time in µs): {few:?} with 50 projects, {many:?} with 500"
-    );
-    assert!(many.0 < 20_000 && many.0 <= 3 * few.0, "{few:?} {many:?}");
-}
-
 // Labels and tenants.
 
 #[tokio::test]

@@ -276,6 +276,8 @@ pub(super) fn row(
         cache_written_1h_tokens: 0,
         estimate_uncached: 0,
         charged_uncached: 0,
+        worker_us: 0,
+        price_set: None,
         claim: Some(claim_of(flight)),
     }
 }

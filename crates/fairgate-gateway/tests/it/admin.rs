@@ -10,9 +10,12 @@ mod money;
 mod numbers;
 mod observing;
 mod operation;
+mod pages;
 mod refusals;
 mod requests;
 mod sessions;
+mod shared_sessions;
+mod what_if;
 
 use std::sync::Arc;
 

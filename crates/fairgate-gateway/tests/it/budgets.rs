@@ -10,7 +10,7 @@ use fairgate_time::wall_clock;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::client::post;
+use crate::support::client::{get, post};
 use crate::support::scripted::Scripted;
 use crate::support::{Folder, config, house_in, house_with};
 
@@ -71,6 +71,22 @@ async fn a_reservation_that_does_not_fit_takes_no_slot_and_a_spent_budget_refuse
     assert_eq!(
         rows.iter().map(|row| row.outcome).collect::<Vec<_>>(),
         [AttemptOutcome::Completed, AttemptOutcome::Refused, AttemptOutcome::Refused]
+    );
+    // The operators' list of spent budgets has it, and no budget that is not.
+    house.tenant("frugal", budget(1000)).await;
+    let spent = get("/api/v1/budgets").key("admin").ask(addr).await.json();
+    let listed: Vec<_> = spent["items"].as_array().unwrap().iter().collect();
+    assert_eq!(listed.len(), 1, "{spent}");
+    let numbers = ["scope", "owner", "limit_tokens", "used_tokens", "left_tokens"]
+        .map(|field| &listed[0][field]);
+    assert_eq!(numbers, [&json!("tenant"), &json!("acme"), &json!(1000), &json!(1000), &json!(0)]);
+    for (percent, status) in [("1", 200), ("100", 200), ("0", 400), ("101", 400)] {
+        let path = format!("/api/v1/budgets?used_percent={percent}");
+        assert_eq!(get(&path).key("admin").ask(addr).await.status.as_u16(), status, "{percent}");
+    }
+    assert_eq!(
+        get("/api/v1/budgets").key(&house.key).ask(addr).await.status,
+        StatusCode::FORBIDDEN
     );
     assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [1000, 0, 0]);
     // Budgets are asked before anybody has a slot.

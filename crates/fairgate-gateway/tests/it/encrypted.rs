@@ -1,10 +1,12 @@
 //! TLS on both sides.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fairgate_config::TlsConfig;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
@@ -14,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::support::client::post;
-use crate::support::{Folder, config, house_in, house_with, sim};
+use crate::support::{Folder, House, config, house_in, house_with, sim};
 
 fn certificate() -> CertifiedKey<rcgen::KeyPair> {
     generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()]).unwrap()
@@ -33,24 +35,80 @@ fn trusting(certificate: &CertificateDer<'static>, alpn: &[u8]) -> TlsConnector 
     TlsConnector::from(Arc::new(client))
 }
 
-#[tokio::test]
-async fn clients_may_speak_tls_with_either_version_of_http() {
-    let sim = sim();
+/// A gateway whose clients speak TLS, in front of this backend.
+async fn house_behind_tls(made: &CertifiedKey<rcgen::KeyPair>, url: &str) -> House {
     let folder = Folder::new();
-    let made = certificate();
     let (cert, key) = (folder.0.join("cert.pem"), folder.0.join("key.pem"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let mut configuration = config(&folder, &sim.url());
+    let mut configuration = config(&folder, url);
     configuration.tls = Some(TlsConfig { cert, key });
-    let house = house_in(folder, configuration, Default::default()).await;
+    house_in(folder, configuration, Default::default()).await
+}
+
+/// Sends a request over TLS, with the version of HTTP that `alpn` names.
+async fn ask_over_tls(
+    addr: SocketAddr,
+    made: &CertifiedKey<rcgen::KeyPair>,
+    alpn: &[u8],
+    request: Request<Full<bytes::Bytes>>,
+) -> Response<Incoming> {
+    let connector = trusting(made.cert.der(), alpn);
+    let tcp = TcpStream::connect(addr).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let tls = connector.connect(name, tcp).await.unwrap();
+    assert_eq!(tls.get_ref().1.alpn_protocol(), Some(alpn));
+    let io = TokioIo::new(tls);
+    if alpn == b"h2" {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    } else {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_session_over_tls_never_leaves_it() {
+    let made = certificate();
+    let house = house_behind_tls(&made, "http://127.0.0.1:9").await;
+    let addr = house.gateway.addr();
+    for (alpn, token) in [(&b"h2"[..], "admin"), (b"http/1.1", &house.key)] {
+        let login = Request::post("https://localhost/api/v1/session")
+            .header("content-type", "application/json")
+            .header("host", "localhost")
+            .header("origin", "https://localhost")
+            .body(Full::<bytes::Bytes>::from(json!({"token": token}).to_string()))
+            .unwrap();
+        let begun = ask_over_tls(addr, &made, alpn, login).await;
+        assert_eq!(begun.status(), StatusCode::OK);
+        let cookie = begun.headers()["set-cookie"].to_str().unwrap();
+        assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+        let end = Request::delete("https://localhost/api/v1/session")
+            .header("cookie", cookie.split(';').next().unwrap())
+            .header("host", "localhost")
+            .header("origin", "https://localhost")
+            .header("x-fairgate-session", "1")
+            .body(Full::default())
+            .unwrap();
+        let ended = ask_over_tls(addr, &made, alpn, end).await;
+        assert_eq!(ended.status(), StatusCode::NO_CONTENT);
+        let cookie = ended.headers()["set-cookie"].to_str().unwrap();
+        assert!(cookie.contains("; Max-Age=0; ") && cookie.ends_with("; Secure"), "{cookie}");
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn clients_may_speak_tls_with_either_version_of_http() {
+    let sim = sim();
+    let made = certificate();
+    let house = house_behind_tls(&made, &sim.url()).await;
     let addr = house.gateway.addr();
     for alpn in [&b"h2"[..], b"http/1.1"] {
-        let connector = trusting(made.cert.der(), alpn);
-        let tcp = TcpStream::connect(addr).await.unwrap();
-        let name = ServerName::try_from("localhost").unwrap();
-        let tls = connector.connect(name, tcp).await.unwrap();
-        assert_eq!(tls.get_ref().1.alpn_protocol(), Some(alpn));
         let request = Request::post("https://localhost/v1/chat/completions")
             .header("authorization", format!("Bearer {}", house.key))
             .header("host", "localhost")
@@ -58,17 +116,7 @@ async fn clients_may_speak_tls_with_either_version_of_http() {
                 json!({"model": "sim", "messages": [{"role": "user", "content": "x"}]}).to_string(),
             ))
             .unwrap();
-        let io = TokioIo::new(tls);
-        let response = if alpn == b"h2" {
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
-            tokio::spawn(connection);
-            sender.send_request(request).await.unwrap()
-        } else {
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-            tokio::spawn(connection);
-            sender.send_request(request).await.unwrap()
-        };
+        let response = ask_over_tls(addr, &made, alpn, request).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert!(!response.into_body().collect().await.unwrap().to_bytes().is_empty());
     }

@@ -6,7 +6,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::support::client::{get, post};
-use crate::support::{house, sim};
+use crate::support::scripted::Scripted;
+use crate::support::{house, house_with, sim};
 
 fn body(route: Route, stream: bool) -> Value {
     let mut body = match route {
@@ -145,4 +146,41 @@ async fn a_token_count_is_charged_its_input() {
     assert_eq!(row.usage, UsageSource::Reported);
     house.close().await;
     sim.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_says_how_long_it_waited() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| config.pools[0].capacity = 1).await;
+    let addr = house.gateway.addr();
+    let ask = |stream| {
+        let body = body(Route::ChatCompletions, stream);
+        let question = post(Route::ChatCompletions.path(), &body).key(&house.key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let first = ask(false);
+    let call = upstream.call().await;
+    let second = ask(true);
+    house.until(|live| live.waiting == 1).await;
+    // Time that the header must show at least.
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    call.answer(200, "application/json", "{}");
+    let first = first.await.unwrap();
+    upstream.call().await.answer(200, "text/event-stream", "data: [DONE]\n\n");
+    let second = second.await.unwrap();
+    let rows = house.rows_soon(2).await;
+    for (answer, least) in [(first, 0), (second, 20)] {
+        let id = answer.header("x-fairgate-request-id").unwrap();
+        let row = rows.iter().find(|row| row.request == id).unwrap();
+        let waited: u64 = answer.header("x-fairgate-waited-ms").unwrap().parse().unwrap();
+        assert_eq!(waited, row.waited_us / 1000, "the ledger has the same number");
+        assert!(waited >= least, "{waited}");
+    }
+    // What is refused before it waits says nothing of a wait.
+    let refused = get("/v1/models").ask(addr).await;
+    assert_eq!(
+        (refused.status, refused.header("x-fairgate-waited-ms")),
+        (StatusCode::UNAUTHORIZED, None)
+    );
+    house.close().await;
 }

@@ -428,6 +428,8 @@ fn row(request: &str, started_at: UnixMicros) -> AttemptRow {
         cache_written_1h_tokens: 0,
         estimate_uncached: 1,
         charged_uncached: 1,
+        worker_us: 0,
+        price_set: None,
         claim: None,
     }
 }

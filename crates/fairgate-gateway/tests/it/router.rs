@@ -242,7 +242,8 @@ async fn hit_rates_show_whether_the_index_is_right() {
     assert!(cached > 500 && expected.abs_diff(cached) * 20 < cached, "{expected} of {cached}");
     let app = house.gateway.data_plane();
     let text =
-        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], false).await;
+        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], None, false)
+            .await;
     let labels = r#"{pool="sim",worker="sim"}"#;
     for line in [
         format!("fairgate_worker_input_tokens_total{labels} {input}"),
@@ -287,7 +288,8 @@ async fn a_cache_that_is_smaller_than_believed_is_learned_and_shown() {
 
     let app = house.gateway.data_plane();
     let text =
-        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], false).await;
+        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], None, false)
+            .await;
     let labels = r#"{pool="sim",worker="sim"}"#;
     for line in [
         format!("fairgate_worker_cache_believed_tokens{labels} {believed}"),

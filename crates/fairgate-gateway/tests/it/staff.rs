@@ -151,7 +151,7 @@ async fn what_cannot_be_is_refused_and_says_what_to_do() {
     let path = format!("{WORKERS}/sim");
     let overload = json!({"overload": {"waiting": 3}});
     let unread = admin(&house.gateway, Method::PATCH, &path, overload).await;
-    assert_eq!((unread.status.as_u16(), unread.code().as_str()), (422, "invalid_value"));
+    assert_eq!((unread.status.as_u16(), unread.code().as_str()), (409, "no_effect"));
     assert_eq!(names(&house.gateway), ["sim"]);
     house.close().await;
     a.stop().await;

@@ -56,7 +56,8 @@ async fn both_tiers_and_money_are_shown() {
     }
     let app = house.gateway.data_plane();
     let metrics =
-        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], false).await;
+        fairgate_control::metrics::render(&app.metrics, &app.pools.all(), &[], &[], None, false)
+            .await;
     for line in [
         format!("fairgate_tier_requests_total{{pool=\"sim\",tier=\"own\"}} {}", own.0),
         format!("fairgate_tier_provider_tokens_total{{pool=\"sim\",tier=\"hosted\"}} {}", hosted.1),

@@ -24,10 +24,10 @@ use crate::support::client::{get, piece, post};
 use crate::support::scripted::Scripted;
 use crate::support::{Folder, House, SOON, config, house_in, house_with};
 
-const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 
 /// Prices as they were measured on an H200.
-const PRICES: WorkerPrices = WorkerPrices {
+pub(crate) const PRICES: WorkerPrices = WorkerPrices {
     request: 2_490_000_000,
     input: 10_600_000,
     input_input: 1_200,
@@ -36,18 +36,18 @@ const PRICES: WorkerPrices = WorkerPrices {
     context_output: 26_000,
 };
 
-fn counts_worker_time(config: &mut Config) {
+pub(crate) fn counts_worker_time(config: &mut Config) {
     config.pools[0].cost.unit = CostUnit::WorkerTime;
     config.pools[0].cost.prices = Some(PRICES);
 }
 
-fn work(row: &AttemptRow) -> RequestWork {
+pub(crate) fn work(row: &AttemptRow) -> RequestWork {
     let (input, cached, output) = (row.input_tokens, row.cached_tokens, row.output_tokens);
     RequestWork { input, cached, output, choices: 1 }
 }
 
 /// What a flow's requests cost so far, summed over all flows, as a state file would say. Each flow is in one node only.
-fn served(snapshot: &Snapshot) -> u64 {
+pub(crate) fn served(snapshot: &Snapshot) -> u64 {
     let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(snapshot).unwrap();
     let state: Value = serde_json::from_slice(&writer.into_inner()).unwrap();
@@ -68,12 +68,16 @@ fn sum_of(name: &str, value: &Value) -> u64 {
         .sum()
 }
 
-async fn snapshot(house: &House) -> Snapshot {
+pub(crate) async fn snapshot(house: &House) -> Snapshot {
     house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap()
 }
 
 /// A request that the upstream answers at once with this usage.
-async fn answered(upstream: &mut Scripted, house: &House, [input, cached, output]: [u64; 3]) {
+pub(super) async fn answered(
+    upstream: &mut Scripted,
+    house: &House,
+    [input, cached, output]: [u64; 3],
+) {
     let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
     let (question, addr) = (post(CHAT, &body).key(&house.key), house.gateway.addr());
     let asking = tokio::spawn(async move { question.ask(addr).await });
@@ -86,7 +90,7 @@ async fn answered(upstream: &mut Scripted, house: &House, [input, cached, output
     assert_eq!(asking.await.unwrap().status, StatusCode::OK);
 }
 
-async fn reload(house: &House, change: impl FnOnce(&mut Config)) {
+pub(super) async fn reload(house: &House, change: impl FnOnce(&mut Config)) {
     let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     change(&mut next);
     house.gateway.reload(next).await.unwrap();
@@ -174,7 +178,7 @@ async fn long_prompts_and_long_answers_get_equal_worker_time() {
 }
 
 /// The columns of a row that count tokens.
-fn in_tokens(row: &AttemptRow) -> Value {
+pub(super) fn in_tokens(row: &AttemptRow) -> Value {
     json!({
         "estimate": row.estimate, "estimate_uncached": row.estimate_uncached, "charged": row.charged,
         "charged_uncached": row.charged_uncached, "provider_tokens": row.provider_tokens, "occupied": row.occupied,
@@ -216,7 +220,7 @@ async fn budgets_and_rates_count_the_same_tokens_in_both_units() {
 }
 
 /// Sends a request, reads the first piece of its stream, and leaves after 200 ms.
-async fn abandoned(upstream: &mut Scripted, house: &House) {
+pub(super) async fn abandoned(upstream: &mut Scripted, house: &House) {
     let body = json!({
         "model": "sim", "stream": true, "max_tokens": 50,
         "messages": [{"role": "user", "content": "rivers"}],
@@ -252,7 +256,7 @@ async fn work_that_does_not_complete_pays_its_part_of_the_worker() {
 }
 
 /// Reads the journal of the pool, and returns its events and the state to which they lead.
-fn replayed(folder: &Folder) -> (Vec<Event>, Snapshot) {
+pub(crate) fn replayed(folder: &Folder) -> (Vec<Event>, Snapshot) {
     let journal = folder.0.join("journal").join("sim");
     let mut files: Vec<_> =
         std::fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -342,7 +346,7 @@ async fn another_unit_begins_the_books_anew_also_across_a_restart() {
 }
 
 /// The same gateway, stopped and started again with a changed configuration.
-async fn restarted(house: House, change: impl FnOnce(&mut Config)) -> (House, Config) {
+pub(crate) async fn restarted(house: House, change: impl FnOnce(&mut Config)) -> (House, Config) {
     let mut config = (*house.gateway.data_plane().config.load_full()).clone();
     let House { gateway, key, folder, .. } = house;
     gateway.drain(SOON).await;
@@ -449,7 +453,7 @@ async fn a_pool_that_counts_tokens_learns_the_prices_of_its_worker() {
     sim.stop().await;
 }
 
-async fn admin(house: &House, path: &str) -> Value {
+pub(super) async fn admin(house: &House, path: &str) -> Value {
     let answer = get(path).key("admin").ask(house.gateway.addr()).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     answer.json()

@@ -8,7 +8,7 @@ use fairgate_store::AttemptOutcome;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::client::{Answer, post};
+use crate::support::client::{Answer, get, post};
 use crate::support::scripted::Scripted;
 use crate::support::{House, SOON, asked_when_suspect, beside, house_with, sim};
 
@@ -149,6 +149,18 @@ async fn a_worker_on_which_requests_fail_is_left_alone_and_then_tried() {
     }
     assert_eq!(a.stats().requests, 2);
     until_state(&house, "sim", "broken").await;
+    // Operators see since when, and that nothing is wrong with the other one.
+    let listed = get("/api/v1/pools/sim/workers").key("admin").ask(house.gateway.addr()).await;
+    let workers = listed.json();
+    let of = |name: &str| {
+        let items = workers["items"].as_array().unwrap().iter();
+        items.clone().find(|worker| worker["name"] == name).unwrap().clone()
+    };
+    let since = of("sim")["down_since"].as_str().expect("it is broken").to_owned();
+    if let Some(retry_at) = of("sim")["retry_at"].as_str() {
+        assert!(*retry_at > *since, "tried again at {retry_at}, broken since {since}");
+    }
+    assert_eq!((&of("b")["down_since"], &of("b")["retry_at"]), (&Value::Null, &Value::Null));
     // The core has heard of it once a request goes to `b` at once.
     let elsewhere = async {
         loop {

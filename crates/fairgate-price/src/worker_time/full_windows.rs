@@ -3,6 +3,7 @@
 use super::cost::{FullBatch, WorkerPrices};
 use super::float_math::{exp_minus, whole};
 use super::least_squares::{CoefficientFit, START_FACTOR_MAX, WindowCoefficients};
+use super::window_log::PromptWork;
 use super::window_model::MeasuredWindow;
 
 /// Length of full windows, in milliseconds, after which older ones count for 1/e.
@@ -79,22 +80,63 @@ impl FullWindows {
         let batch = self.batch(slots);
         let decode = solution.step / batch + solution.output;
         let per_output = self.prompts_per_output();
-        let saved = match per_output > 0.0 {
-            true => {
-                let saved = (solution.step - 2.0 * solution.prompt).max(0.0) / 2.0;
-                saved.min(decode / (2.0 * per_output))
-            }
-            false => 0.0,
-        };
-        let bounded =
-            |price: f64, start: f64| whole(PICOS * price.clamp(0.0, START_FACTOR_MAX * start));
+        let saved = Self::saved(solution, decode, per_output);
+        let most = self.greatest_prices(start, slots);
+        let bounded = |price: f64, most: u64| whole(PICOS * price.max(0.0)).min(most);
         WorkerPrices {
-            request: bounded(solution.prompt + saved, start.prompt),
-            input: bounded(solution.input, start.input),
-            input_input: bounded(solution.position, start.position),
-            cached: bounded(solution.cached, start.cached),
-            output: bounded(decode - per_output * saved, start.step / batch + start.output),
-            context_output: bounded(solution.context, start.context),
+            request: bounded(solution.prompt + saved, most.request),
+            input: bounded(solution.input, most.input),
+            input_input: bounded(solution.position, most.input_input),
+            cached: bounded(solution.cached, most.cached),
+            output: bounded(decode - per_output * saved, most.output),
+            context_output: bounded(solution.context, most.context_output),
+        }
+    }
+
+    /// Returns the greatest prices of a worker with these start ratios: 64 times what they give.
+    pub(super) fn greatest_prices(&self, start: &WindowCoefficients, slots: u32) -> WorkerPrices {
+        let most = |start: f64| whole(PICOS * START_FACTOR_MAX * start);
+        WorkerPrices {
+            request: most(start.prompt),
+            input: most(start.input),
+            input_input: most(start.position),
+            cached: most(start.cached),
+            output: most(start.step / self.batch(slots) + start.output),
+            context_output: most(start.context),
+        }
+    }
+
+    /// Returns what moves from the decoding to each prompt, because a prompt that is read beside decoding saves a pass.
+    fn saved(solution: &WindowCoefficients, decode: f64, per_output: f64) -> f64 {
+        if per_output > 0.0 {
+            let saved = (solution.step - 2.0 * solution.prompt).max(0.0) / 2.0;
+            saved.min(decode / (2.0 * per_output))
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns the derivative of the cost of a request by each coefficient, while the batch and the prompts for each
+    /// output token stay. `later` is its output after the first token of each choice.
+    pub(super) fn cost_derivative(
+        &self,
+        fit: &CoefficientFit,
+        slots: u32,
+        prompt: &PromptWork,
+        (later, context): (f64, f64),
+    ) -> WindowCoefficients {
+        let (batch, per_output) = (self.batch(slots), self.prompts_per_output());
+        let decode = fit.solution.step / batch + fit.solution.output;
+        let is_moved = Self::saved(&fit.solution, decode, per_output) > 0.0;
+        let moved = if is_moved { 1.0 - per_output * later } else { 0.0 };
+        WindowCoefficients {
+            step: later / batch + moved / 2.0,
+            output: later,
+            context,
+            prompt: 1.0 - moved,
+            input: prompt.input,
+            position: prompt.position,
+            cached: prompt.cached,
         }
     }
 

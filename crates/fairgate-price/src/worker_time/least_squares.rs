@@ -7,6 +7,10 @@
 
 /// Number of coefficients of a window's length.
 pub(super) const COEFFICIENTS: usize = 7;
+/// The same as a float.
+const COEFFICIENTS_FITTED: f64 = 7.0;
+/// Number of windows from which on a fit has a variance.
+const VARIANCE_WINDOWS_MIN: f64 = 16.0;
 /// Sweeps over all coefficients after which a solution counts as found.
 const SWEEPS_MAX: usize = 50;
 /// Change of all coefficients in one sweep below which a solution counts as found, relative to their start values.
@@ -73,6 +77,8 @@ pub(super) struct WindowSquares {
     length_squares: f64,
     /// Σ y, which has no weight.
     length: f64,
+    /// Number of windows, faded like the sums.
+    windows: f64,
 }
 
 impl WindowSquares {
@@ -87,6 +93,7 @@ impl WindowSquares {
         }
         self.length_squares += weight * length * length;
         self.length += length;
+        self.windows += 1.0;
     }
 
     /// Multiplies all sums by a factor.
@@ -95,6 +102,7 @@ impl WindowSquares {
         self.products.iter_mut().for_each(|sum| *sum *= factor);
         self.length_squares *= factor;
         self.length *= factor;
+        self.windows *= factor;
     }
 
     /// Adds the sums of other windows.
@@ -107,6 +115,7 @@ impl WindowSquares {
         }
         self.length_squares += other.length_squares;
         self.length += other.length;
+        self.windows += other.windows;
     }
 
     /// Fits the coefficients, drawn towards the multiple of `ratios` that fits best, as strongly as this many
@@ -123,10 +132,42 @@ impl WindowSquares {
         }
         let multiple = (along / across).clamp(STEP_MS_RANGE.0, STEP_MS_RANGE.1) / ratios.step;
         let start = ratios.scaled(multiple);
-        let ridge = ridge_ms * self.length_squares / self.length;
-        let scaled = self.problem(start.array(), ridge).solve();
+        let scaled = self.problem(start.array(), self.ridge(ridge_ms)).solve();
         let solution = WindowCoefficients::from_array(scaled).times(start);
         Some(CoefficientFit { start, solution })
+    }
+
+    fn ridge(&self, ridge_ms: f64) -> f64 {
+        ridge_ms * self.length_squares / self.length
+    }
+
+    /// Returns the variance of x · `direction`, where x are the fitted coefficients: s² · dᵀ(A + ridge)⁻¹d with the
+    /// residual variance s². Bounds are left out, so the variance is rather too large. `None` before there are
+    /// [`VARIANCE_WINDOWS_MIN`] windows.
+    pub(super) fn variance(
+        &self,
+        fit: &CoefficientFit,
+        ridge_ms: f64,
+        direction: WindowCoefficients,
+    ) -> Option<f64> {
+        if self.windows < VARIANCE_WINDOWS_MIN {
+            return None;
+        }
+        let direction = direction.times(fit.start).array();
+        let (mut rows, mut way) =
+            (self.problem(fit.start.array(), self.ridge(ridge_ms)).squares, direction);
+        solve_positive(&mut rows, &mut way);
+        Some(self.residual_variance(fit.solution) * dot(&direction, &way).max(0.0))
+    }
+
+    /// Returns the mean of w · (y − predicted y)² for each window beyond those that the coefficients need.
+    fn residual_variance(&self, solution: WindowCoefficients) -> f64 {
+        let x = solution.array();
+        let squares: f64 =
+            self.squares.iter().zip(x).map(|(row, x)| dot(row, &solution.array()) * x).sum();
+        let products = dot(&self.products, &x);
+        let residual = (self.length_squares - 2.0 * products + squares).max(0.0);
+        residual / (self.windows - COEFFICIENTS_FITTED).max(1.0)
     }
 
     /// Returns the sum to minimise, with coefficients relative to their start values.
@@ -145,13 +186,13 @@ impl WindowSquares {
 }
 
 /// A sum of squares zᵀAz − 2bᵀz, to be minimised over z from 0 to [`START_FACTOR_MAX`].
-struct BoundedSquares {
-    squares: [[f64; COEFFICIENTS]; COEFFICIENTS],
-    products: [f64; COEFFICIENTS],
+pub(super) struct BoundedSquares {
+    pub(super) squares: [[f64; COEFFICIENTS]; COEFFICIENTS],
+    pub(super) products: [f64; COEFFICIENTS],
 }
 
 impl BoundedSquares {
-    fn solve(&self) -> [f64; COEFFICIENTS] {
+    pub(super) fn solve(&self) -> [f64; COEFFICIENTS] {
         let mut z = [1.0; COEFFICIENTS];
         for _ in 0..SWEEPS_MAX {
             let before = z;

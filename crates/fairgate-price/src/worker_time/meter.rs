@@ -1,10 +1,14 @@
 //! The meter of one worker: it learns from what a gateway sees, and states the worker's prices.
 
 use super::cost::{FullBatch, RequestWork, WorkerPrices};
-use super::float_math::{count, whole};
+use super::float_math::{count, square_root, whole};
 use super::full_windows::FullWindows;
+use super::recent_windows::{PredictedWindow, RecentWindows};
 use super::running_requests::{MeteredRequest, RunningRequest, RunningRequests};
-use super::window_log::{DecodingSpan, EngineSteps, PromptWork, WindowLog, WorkWindow};
+use super::source_deviations::{SourceBits, SourceDeviations};
+use super::window_log::{
+    DecodingSpan, EngineSteps, PromptWork, WindowLog, WorkWindow, milliseconds,
+};
 use super::window_model::WindowModel;
 use super::work_sources::{WorkSource, WorkSources};
 
@@ -23,6 +27,10 @@ const PROMPT_US_MAX: u64 = 10_000_000;
 /// Time between two first looks, in microseconds, and the windows that each uses.
 const FIRST_LOOK_INTERVAL_US: u64 = 1_000_000;
 const FIRST_LOOK_WINDOWS: usize = 32;
+/// Number of standard deviations that a margin has.
+const MARGIN_DEVIATIONS: f64 = 2.0;
+/// Standard deviation of a normal error whose mean size is 1: √(π/2).
+const MEAN_ERROR_DEVIATIONS: f64 = 1.253_314;
 /// Time without a usable window, in microseconds, after which a meter says why.
 const QUIET_US: u64 = 30_000_000;
 
@@ -46,6 +54,9 @@ pub struct WorkerPriceSet {
     pub prices: WorkerPrices,
     /// The batch of the full worker for which the prices hold.
     pub batch: FullBatch,
+    /// True if no window was complete when the set was published, so that its prices follow from the start ratios. What was
+    /// granted at such prices is settled at those that hold at its end.
+    pub is_guess: bool,
 }
 
 /// Summary of a meter, for people.
@@ -63,6 +74,9 @@ pub struct MeterStatus {
     pub fill_ppm: u64,
     /// Seconds of full windows that the fill is known from; 30 at most.
     pub full_seconds: u64,
+    /// The source in whose presence windows are furthest from predicted; `None` if they are not clearly further than all
+    /// windows.
+    pub worst_source: Option<WorkSource>,
 }
 
 /// State of a meter's learning.
@@ -102,9 +116,11 @@ pub struct WorkerTimeMeter {
     untracked: u32,
     running: RunningRequests,
     sources: WorkSources,
+    deviations: SourceDeviations,
     windows: WindowLog,
     model: WindowModel,
     full: FullWindows,
+    recent: RecentWindows,
     price_set: WorkerPriceSet,
     is_stated: bool,
     interval_us: u64,
@@ -115,6 +131,9 @@ pub struct WorkerTimeMeter {
     ended_since: u64,
     /// Requests among these that streamed.
     streamed_since: u64,
+    /// The greatest prices that the present set might have.
+    #[cfg(test)]
+    pub(super) greatest_prices: WorkerPrices,
 }
 
 impl WorkerTimeMeter {
@@ -128,13 +147,16 @@ impl WorkerTimeMeter {
         let mut meter = Self::new(slots);
         meter.is_stated = true;
         let batch = FullBatch::from_thousandths(u64::from(slots).saturating_mul(1000));
-        meter.price_set = WorkerPriceSet { number: 0, prices, batch };
+        meter.price_set = WorkerPriceSet { number: 0, prices, batch, is_guess: false };
         meter
     }
 
     pub(super) fn with_start_ratios(slots: u32, ratio_factors: [f64; 7]) -> Self {
         let (model, full) = (WindowModel::new(ratio_factors), FullWindows::default());
-        let prices = full.prices(&model.fit(), slots);
+        let fit = model.fit();
+        let prices = full.prices(&fit, slots);
+        #[cfg(test)]
+        let start = fit.start;
         Self {
             slots,
             now_us: 0,
@@ -148,16 +170,25 @@ impl WorkerTimeMeter {
             untracked: 0,
             running: RunningRequests::default(),
             sources: WorkSources::default(),
+            deviations: SourceDeviations::default(),
             windows: WindowLog::new(),
             model,
             full,
-            price_set: WorkerPriceSet { number: 0, prices, batch: full.full_batch(slots) },
+            recent: RecentWindows::new(),
+            price_set: WorkerPriceSet {
+                number: 0,
+                prices,
+                batch: full.full_batch(slots),
+                is_guess: true,
+            },
             is_stated: false,
             interval_us: PRICE_INTERVAL_US,
             priced_us: 0,
             learned_us: 0,
             ended_since: 0,
             streamed_since: 0,
+            #[cfg(test)]
+            greatest_prices: full.greatest_prices(&start, slots),
         }
     }
 
@@ -202,6 +233,7 @@ impl WorkerTimeMeter {
         let GrantedRequest { source, expected, streams } = granted;
         let added = self.running.insert(RunningRequest {
             source,
+            bit: self.deviations.bit(source),
             expected,
             choices: count(expected.choices.max(1)),
             tokens_per_chunk: self.sources.chunk_tokens(source),
@@ -308,6 +340,7 @@ impl WorkerTimeMeter {
             deviation_ppm: millionths(self.model.deviation()),
             fill_ppm: millionths(self.full.fill()),
             full_seconds: whole(self.full.seconds()),
+            worst_source: self.deviations.worst(),
         }
     }
 
@@ -321,11 +354,40 @@ impl WorkerTimeMeter {
         self.sources.typical_requests()
     }
 
+    /// Returns how far the cost of such a request may be from the truth, in microseconds: two standard deviations, and
+    /// what the prices in force differ from the latest fit. `None` if the prices are stated, or if fewer than 16 windows
+    /// tell.
+    ///
+    /// The variance has two parts. That of the fit follows from the covariance of the coefficients, as if the errors of
+    /// windows were independent. What they have in common does not show there, so all of their typical error counts once
+    /// more, as an error of the cost itself. Left out is that the batch differs between requests of different shapes.
+    pub fn cost_margin(&self, work: RequestWork) -> Option<u64> {
+        if self.is_stated {
+            return None;
+        }
+        let (prompt, later) = (prompt_work(work, SourceBits::default()), later_output(work));
+        let choices = count(work.choices.max(1));
+        let context = later * (count(work.input) + later / choices / 2.0);
+        let fit = self.model.fit();
+        let derivative = self.full.cost_derivative(&fit, self.slots, &prompt, (later, context));
+        let cost_us = self.full.prices(&fit, self.slots).cost(work);
+        let common_ms = MEAN_ERROR_DEVIATIONS * self.model.deviation() * milliseconds(cost_us);
+        let variance = self.model.variance(derivative)? + common_ms * common_ms;
+        let deviations_us = whole(1000.0 * MARGIN_DEVIATIONS * square_root(variance));
+        Some(deviations_us.saturating_add(self.price_set.prices.cost(work).abs_diff(cost_us)))
+    }
+
+    /// Returns the last windows that prices were learned from, the oldest first; at most 128.
+    pub fn recent_windows(&self) -> impl Iterator<Item = PredictedWindow> {
+        self.recent.iter()
+    }
+
     /// Returns the number of bytes that the meter takes now, at most 256 KiB.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.running.memory_bytes()
             + self.windows.memory_bytes()
+            + self.deviations.memory_bytes()
             + WorkSources::memory_bytes_max()
     }
 
@@ -379,7 +441,7 @@ impl WorkerTimeMeter {
             _ => (decoded_before, self.windows.number_at(decoded_before)),
         };
         if let Some(window) = prompt_window {
-            self.windows.add_prompt(window, prompt_work(work));
+            self.windows.add_prompt(window, prompt_work(work, request.bit));
         }
         // A request whose steps were not seen counts for the last one.
         let from = first.min(self.steps - 1.0);
@@ -389,6 +451,7 @@ impl WorkerTimeMeter {
             to: self.steps,
             output_per_step: later / span,
             context_per_step: later * (input + later / request.choices / 2.0) / span,
+            source: request.bit,
         });
     }
 
@@ -401,7 +464,8 @@ impl WorkerTimeMeter {
                 Some((_, first_window)) if first_window > number => continue,
                 Some((first, first_window)) => {
                     if first_window == number {
-                        is_first_look.then(|| window.add_prompt(prompt_work(request.expected)))?;
+                        let prompt = prompt_work(request.expected, request.bit);
+                        is_first_look.then(|| window.add_prompt(prompt))?;
                     }
                     first
                 }
@@ -417,6 +481,7 @@ impl WorkerTimeMeter {
                 to: window.to,
                 output_per_step: request.choices,
                 context_per_step: request.choices * (count(request.expected.input) + middle),
+                source: request.bit,
             });
         }
         Some(window)
@@ -445,7 +510,10 @@ impl WorkerTimeMeter {
         if let Some(slots) = window.full_slots() {
             self.full.add(slots, &measured);
         }
-        self.model.take(measured);
+        if let Some(predicted_ms) = self.model.take(measured) {
+            self.recent.add(measured.length_ms, predicted_ms);
+            self.deviations.add(window.present, measured.length_ms / predicted_ms - 1.0);
+        }
         self.learned_us = self.now_us;
         self.ended_since = 0;
         self.streamed_since = 0;
@@ -462,7 +530,7 @@ impl WorkerTimeMeter {
             let (old, new) = (old.cost(work), new.cost(work));
             new.abs_diff(old).saturating_mul(PRICE_CHANGE_MIN) > old
         });
-        if has_changed {
+        if has_changed || self.price_set.is_guess {
             self.publish_learned();
         }
     }
@@ -473,10 +541,15 @@ impl WorkerTimeMeter {
     }
 
     fn publish(&mut self, model: &WindowModel, full: &FullWindows) {
+        #[cfg(test)]
+        {
+            self.greatest_prices = full.greatest_prices(&model.fit().start, self.slots);
+        }
         self.price_set = WorkerPriceSet {
             number: self.price_set.number + 1,
             prices: full.prices(&model.fit(), self.slots),
             batch: full.full_batch(self.slots),
+            is_guess: !self.model.is_learned(),
         };
     }
 }
@@ -487,12 +560,17 @@ fn expected_work(request: &RunningRequest) -> RequestWork {
     RequestWork { output, ..request.expected }
 }
 
-fn prompt_work(work: RequestWork) -> PromptWork {
+/// Returns the output tokens after the first one of each choice.
+fn later_output(work: RequestWork) -> f64 {
+    (count(work.output) - count(work.choices.max(1))).max(0.0)
+}
+
+fn prompt_work(work: RequestWork, source: SourceBits) -> PromptWork {
     let input = count(work.input);
     let cached = count(work.cached).min(input);
     let uncached = input - cached;
     let position = uncached * uncached / 2.0 + uncached * cached;
-    PromptWork { input: uncached, position, cached }
+    PromptWork { input: uncached, position, cached, source }
 }
 
 #[cfg(test)]
@@ -511,7 +589,10 @@ mod tests {
         let prices = WorkerPrices { output: 7_000_000, ..WorkerPrices::default() };
         let mut meter = WorkerTimeMeter::stated(16, prices);
         let batch = |slots: u64| FullBatch::from_thousandths(1000 * slots);
-        assert_eq!(*meter.price_set(), WorkerPriceSet { number: 0, prices, batch: batch(16) });
+        assert_eq!(
+            *meter.price_set(),
+            WorkerPriceSet { number: 0, prices, batch: batch(16), is_guess: false }
+        );
         let ids = [granted(&mut meter, 0), granted(&mut meter, 0)];
         for step in 1..1000 {
             ids.iter().for_each(|id| meter.chunk(10_000 * step, *id));
@@ -519,7 +600,10 @@ mod tests {
         ids.iter().for_each(|id| meter.ended(11_000_000, *id, Some(WORK)));
         assert_eq!(meter.price_set().prices, prices);
         meter.set_slots(12_000_000, 8);
-        assert_eq!(*meter.price_set(), WorkerPriceSet { number: 1, prices, batch: batch(8) });
+        assert_eq!(
+            *meter.price_set(),
+            WorkerPriceSet { number: 1, prices, batch: batch(8), is_guess: false }
+        );
         assert_eq!(meter.status().learning, LearningState::Stated);
     }
 

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::cost::RequestWork;
+use super::source_deviations::SourceBits;
 use super::window_log::EngineSteps;
 use super::work_sources::WorkSource;
 
@@ -20,6 +21,8 @@ pub struct MeteredRequest {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningRequest {
     pub(super) source: WorkSource,
+    /// Bit of the source in the windows in which the request is served.
+    pub(super) bit: SourceBits,
     /// The work that is expected of it.
     pub(super) expected: RequestWork,
     pub(super) choices: f64,

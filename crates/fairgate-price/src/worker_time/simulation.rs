@@ -1,10 +1,11 @@
 //! Closed loops in virtual time: tenants, the real scheduler, meters, and engines whose prices are known.
 //!
 //! The scheduler is given what a gateway would give it: estimates at the mean prices of the workers, and settlements at
-//! the prices of the worker that served, as in force at the grant. Nobody sets a weight. What is judged is each tenant's
+//! the prices of the worker that served, as in force at the grant, or at the end if those at the grant were a guess. Nobody sets a weight. What is judged is each tenant's
 //! share of the engines' own time, which the meters never see.
 
 mod adversaries;
+mod calibration;
 mod changes;
 mod engine;
 mod many_engines;
@@ -349,7 +350,9 @@ impl WorkerSimulation {
         let tenant = request.tenant;
         let is_complete = request.made == request.work.output;
         let work = RequestWork { output: request.made, ..request.work };
-        let WorkerPriceSet { prices, batch, .. } = request.price_set;
+        let now = self.workers[request.worker].meter.price_set();
+        let set = if request.price_set.is_guess { now } else { &request.price_set };
+        let WorkerPriceSet { prices, batch, .. } = *set;
         let held = Duration::from_micros(self.now_us - request.granted_us);
         let mut cost = prices.cost(work);
         if !is_complete {

@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::least_squares::WindowCoefficients;
+use super::source_deviations::SourceBits;
 use super::window_model::MeasuredWindow;
 
 /// The least length of a window.
@@ -37,6 +38,8 @@ pub(super) struct WorkWindow {
     running: u32,
     /// Slots of the worker if it was full in this window; 0 if it was not, or if its slots changed.
     full_slots: u32,
+    /// Sources that were served in it.
+    pub(super) present: SourceBits,
 }
 
 impl WorkWindow {
@@ -50,6 +53,7 @@ impl WorkWindow {
             work: WindowCoefficients::default(),
             running: 0,
             full_slots: 0,
+            present: 0,
         }
     }
 
@@ -60,11 +64,13 @@ impl WorkWindow {
         if steps > 0.0 {
             self.work.output += steps * decoding.output_per_step;
             self.work.context += steps * decoding.context_per_step;
+            self.present |= decoding.source;
         }
     }
 
     /// Adds a prompt whose first token came in the window.
     pub(super) fn add_prompt(&mut self, prompt: PromptWork) {
+        self.present |= prompt.source;
         self.work.prompt += 1.0;
         self.work.input += prompt.input;
         self.work.position += prompt.position;
@@ -91,6 +97,7 @@ pub(super) struct DecodingSpan {
     pub(super) to: EngineSteps,
     pub(super) output_per_step: f64,
     pub(super) context_per_step: f64,
+    pub(super) source: SourceBits,
 }
 
 /// A prompt, as windows count it.
@@ -99,6 +106,7 @@ pub(super) struct PromptWork {
     pub(super) input: f64,
     pub(super) position: f64,
     pub(super) cached: f64,
+    pub(super) source: SourceBits,
 }
 
 /// The open window of a worker and the closed ones that wait.

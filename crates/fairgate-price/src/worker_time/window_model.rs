@@ -118,12 +118,19 @@ impl WindowModel {
         self.deviation
     }
 
-    /// Takes a window and fits again.
-    pub(super) fn take(&mut self, window: MeasuredWindow) {
+    /// Returns the variance of the fitted coefficients' product with `direction`; `None` if too few windows tell.
+    pub(super) fn variance(&self, direction: WindowCoefficients) -> Option<f64> {
+        self.all_windows().variance(self.fit.as_ref()?, self.ridge_ms(), direction)
+    }
+
+    /// Takes a window and fits again. Returns the length that was predicted for it; `None` for the first one.
+    pub(super) fn take(&mut self, window: MeasuredWindow) -> Option<f64> {
         let mut trust = 1.0;
         let mut direction = 0;
+        let mut prediction = None;
         if let Some(fit) = &self.fit {
             let predicted = window.work.product(fit.solution).max(1e-6);
+            prediction = Some(predicted);
             let error = window.length_ms / predicted - 1.0;
             let outlier = OUTLIER_ERROR_MIN.max(OUTLIER_DEVIATIONS * self.deviation);
             if error.abs() > outlier {
@@ -146,6 +153,7 @@ impl WindowModel {
             }
         }
         self.fit_again();
+        prediction
     }
 
     fn add(&mut self, window: MeasuredWindow, trust: f64) {
@@ -174,13 +182,20 @@ impl WindowModel {
     }
 
     fn fit_again(&mut self) {
-        let mut all = WindowSquares::default();
-        self.sets.iter().for_each(|set| all.add_sums(set));
-        let windows = f64::from(u32::try_from(self.windows).unwrap_or(u32::MAX).max(1));
-        let ridge_ms = (RIDGE_WINDOWS / windows).clamp(RIDGE_MS_RANGE.0, RIDGE_MS_RANGE.1);
-        if let Some(fit) = all.fit(self.ratios, ridge_ms) {
+        if let Some(fit) = self.all_windows().fit(self.ratios, self.ridge_ms()) {
             self.fit = Some(fit);
         }
+    }
+
+    fn all_windows(&self) -> WindowSquares {
+        let mut all = WindowSquares::default();
+        self.sets.iter().for_each(|set| all.add_sums(set));
+        all
+    }
+
+    fn ridge_ms(&self) -> f64 {
+        let windows = f64::from(u32::try_from(self.windows).unwrap_or(u32::MAX).max(1));
+        (RIDGE_WINDOWS / windows).clamp(RIDGE_MS_RANGE.0, RIDGE_MS_RANGE.1)
     }
 }
 

@@ -74,11 +74,13 @@ pub(super) fn judge(
 fn projects(scenario: &Scenario, evidence: &FleetEvidence, used: &[u64]) -> Vec<TenantReport> {
     let sum = used.iter().sum::<u64>().max(1) as f64;
     let weights: u64 = scenario.tenants.iter().map(|it| it.weight).sum();
+    let all_time: u64 = evidence.ledger.rows.iter().map(|row| row.worker_us).sum();
     let row = |(place, project): (usize, &crate::scenario::ScenarioTenant)| {
         let ideal = 100.0 * project.weight as f64 / weights as f64;
         let got = 100.0 * used[place] as f64 / sum;
-        let rows = evidence.ledger.rows.iter();
-        let rows = rows.filter(|row| is_of(row, project.name)).count() as u64;
+        let own = || evidence.ledger.rows.iter().filter(|row| is_of(row, project.name));
+        let rows = own().count() as u64;
+        let time: u64 = own().map(|row| row.worker_us).sum();
         TenantReport {
             name: project.name,
             weight: project.weight,
@@ -86,6 +88,7 @@ fn projects(scenario: &Scenario, evidence: &FleetEvidence, used: &[u64]) -> Vec<
             ideal_percent: ideal,
             got_percent: got,
             deviation_percent: 100.0 * (got - ideal) / ideal,
+            worker_time_percent: (all_time > 0).then(|| 100.0 * time as f64 / all_time as f64),
             got_tokens: used[place],
             ideal_tokens: Some(sum * ideal / 100.0),
             bound_tokens: None,

@@ -63,6 +63,7 @@ fn tenants(report: &ProveReport) -> Vec<String> {
         ("ideal", shares),
         ("got", shares),
         ("off", "of ideal"),
+        ("worker time", "of all"),
         ("got", "tokens"),
         ("furthest/bound", "tokens"),
         ("gap/bound", "tokens"),
@@ -101,6 +102,7 @@ fn row(tenant: &TenantReport) -> Vec<String> {
         format!("{:.2} %", tenant.ideal_percent),
         format!("{:.2} %", tenant.got_percent),
         format!("{:+.2} %", tenant.deviation_percent),
+        tenant.worker_time_percent.map_or("–".into(), |part| format!("{part:.2} %")),
         tenant.got_tokens.to_string(),
         of(tenant.off_tokens, tenant.bound_tokens),
         match tenant.gap_bound_tokens {

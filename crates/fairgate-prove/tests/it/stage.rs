@@ -344,6 +344,8 @@ impl<'a> Stage<'a> {
             cache_written_1h_tokens: 0,
             estimate_uncached: 0,
             charged_uncached: 0,
+            worker_us: 0,
+            price_set: None,
             claim: None,
         }
     }
@@ -423,6 +425,7 @@ fn sums(rows: &[AttemptRow], tenant: &str) -> Vec<UsageRow> {
             output_tokens: rows.iter().map(|row| row.output_tokens).sum(),
             charged: rows.iter().map(|row| row.charged).sum(),
             provider_tokens: rows.iter().map(|row| row.provider_tokens).sum(),
+            worker_us: rows.iter().map(|row| row.worker_us).sum(),
             money: MicroUnits::ZERO,
             waited_us_mean: 0,
             waited_us_p50: None,

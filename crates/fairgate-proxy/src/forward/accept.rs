@@ -213,16 +213,10 @@ impl ReadSource for ReadHttpSource {
             cost::expect(routed, &model.config, setup, body).await.with_more_input(history);
         let prefix = cost::look_up_prefix(routed, &model.config, body, expected.input);
         let cached = cost::most_cached(setup, chosen, route.dialect(), prefix.as_deref());
-        let tenant = &caller.tenant;
+        let known_cached = prefix.is_some().then_some(cached);
         Ok(ExpectedUsage {
             expected,
-            scheduled: cost::scheduled(
-                setup,
-                tenant,
-                &routed.ask,
-                expected,
-                prefix.is_some().then_some(cached),
-            ),
+            scheduled: cost::scheduled(routed, setup, &chosen.worker, expected, known_cached)?,
             charged: cost::estimate(setup.weights, expected, cached),
             charged_uncached: cost::estimate(setup.weights, expected, 0),
             uncached_input: expected.input.saturating_sub(cached),

@@ -23,7 +23,7 @@ use crate::identity::Caller;
 use crate::live_count::LiveCountGuard;
 use crate::pools::{PoolHandle, PoolWorker, SentPrompt};
 use crate::upstream::{CircuitEpoch, FaultParty, QuotaTicket};
-use crate::worker_time::{self, CostTerms, MeteredAttempt};
+use crate::worker_time::{self, AttemptTerms, CostTerms, MeteredAttempt};
 
 /// An attempt that holds its slot.
 pub(super) struct WorkerAttempt {
@@ -44,8 +44,8 @@ pub(super) struct WorkerAttempt {
     first_token: Option<Duration>,
     /// Time at which the attempt got its slot.
     since: Instant,
-    /// Terms on which the scheduler counts the attempt, as they were when it got its slot.
-    pub(super) cost_terms: CostTerms,
+    /// Terms on which the attempt is counted, as they were when it got its slot.
+    pub(super) terms: AttemptTerms,
     /// Number of answers that the request asks for.
     pub(super) choices: u64,
     /// The attempt in the meter of its worker's time; `None` before it is sent, and for a worker without a meter.
@@ -80,7 +80,7 @@ impl WorkerAttempt {
     pub(super) fn new(
         permit: Permit,
         worker: Arc<PoolWorker>,
-        cost_terms: CostTerms,
+        terms: AttemptTerms,
         choices: u64,
     ) -> Self {
         let epoch = worker.upstream.condition.epoch();
@@ -96,7 +96,7 @@ impl WorkerAttempt {
             meter: None,
             first_token: None,
             since: Instant::now(),
-            cost_terms,
+            terms,
             choices,
             metered: None,
             fault: AttemptFault::None,
@@ -122,18 +122,16 @@ impl WorkerAttempt {
         self.sent = AttemptSent::Yes { brownout };
     }
 
-    /// Tells the meter of the worker's time that the attempt goes to the worker. `slots` is the number of the worker's
-    /// slots now.
+    /// Tells the meter of the worker's time that the attempt goes to the worker.
     pub(super) fn start_metering(
         &mut self,
-        slots: u64,
         source: (&str, &str),
         expected: RequestWork,
         streams: bool,
     ) {
         let now = Instant::now();
         self.metered = self.worker.meter.as_ref().map(|meter| {
-            meter.set_slots(now, slots);
+            meter.set_slots(now, self.worker.metered_slots.now());
             meter.granted(now, source, expected, streams)
         });
     }
@@ -176,15 +174,25 @@ impl WorkerAttempt {
 
     /// Tells the permit what would be counted if the client disconnected now. If `first_token` is true and the
     /// policy counts first tokens, also reports to the pool that the first token has come.
-    pub(super) fn note_used(&mut self, pool: &PoolHandle, first_token: bool) {
+    pub(super) fn note_used(
+        &mut self,
+        arrival: &RequestArrival,
+        RoutedRequest { ask, pool, .. }: &RoutedRequest,
+        first_token: bool,
+    ) {
         let setup = pool.setup();
         if let Some(meter) = &self.meter {
             let so_far = meter.so_far();
-            let counted = match self.cost_terms {
+            let counted = match self.terms.cost {
                 CostTerms::Tokens => setup.weights.charge(so_far),
                 CostTerms::WorkerTime(terms) => {
                     self.permit.note_quota(Tokens(so_far.input.saturating_add(so_far.output)));
                     terms.cost(so_far, self.choices)
+                }
+                CostTerms::Money => {
+                    self.permit.note_quota(Tokens(so_far.input.saturating_add(so_far.output)));
+                    let money = self.money(arrival, &ask.model, so_far, CacheWrites::default());
+                    money.map_or(0, |(money, _)| money.0)
                 }
             };
             self.permit.note_used(Tokens(counted));
@@ -235,6 +243,7 @@ impl WorkerAttempt {
         end: &RequestEnd,
     ) -> AttemptResult {
         let RequestArrival { app, caller, .. } = arrival;
+        self.terms = accepted.pool.setup().settlement_terms(&self.worker, self.terms.clone());
         let bill = AttemptBill::of(arrival, accepted, &self, end);
         previous_response::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);
@@ -251,8 +260,11 @@ impl WorkerAttempt {
                 app.metrics.count_project_use(&claim.project, tokens);
             }
         }
+        accepted.pool.spending.count_worker_time(&caller.tenant, bill.worker_us);
+        app.metrics.count_worker_time(&accepted.pool.name, &caller.tenant, bill.worker_us);
         let flown = AttemptResult {
             bill,
+            price_set: self.terms.price_set.clone().filter(|_| bill.worker_us > 0),
             worker: Some(upstream.name.clone()),
             tier: upstream.tier,
             money,
@@ -274,10 +286,12 @@ impl WorkerAttempt {
         let work = is_known.then(|| worker_time::work(bill.usage, self.choices));
         if let (Some(meter), Some(work)) = (&self.worker.meter, work) {
             let reports_cached = self.meter.as_ref().is_some_and(UsageMeter::reports_cached);
-            let notes = meter.count_completed(now, tenant, work, reports_cached);
+            meter.count_completed((pool, tenant), work, reports_cached);
             // Where tokens are counted, nothing depends on the prices.
-            for note in notes.iter().filter(|_| self.cost_terms != CostTerms::Tokens) {
-                tracing::warn!(pool, worker = &*self.worker.name, "worker time: {note}");
+            if self.terms.price_set.is_some() {
+                for note in meter.new_notes(now) {
+                    tracing::warn!(pool, worker = &*self.worker.name, "worker time: {note}");
+                }
             }
         }
         metered.end(now, work);
@@ -329,18 +343,28 @@ impl WorkerAttempt {
         bill: &AttemptBill,
     ) -> (MicroUnits, Option<String>) {
         let is_free = self.sent == AttemptSent::No || self.fault != AttemptFault::None;
+        if is_free {
+            return (MicroUnits::ZERO, None);
+        }
+        let money = self.money(arrival, &accepted.ask.model, bill.usage, bill.writes);
+        money.map_or((MicroUnits::ZERO, None), |(money, price)| (money, Some(price)))
+    }
+
+    /// Returns the money that a usage costs on the worker, and the id of the price; `None` if there is no price.
+    pub(super) fn money(
+        &self,
+        arrival: &RequestArrival,
+        model: &str,
+        usage: TokenUsage,
+        writes: CacheWrites,
+    ) -> Option<(MicroUnits, String)> {
         let config = arrival.app.config.load();
         let upstream = self.worker.upstream.config.name_in_file();
-        let at = arrival.started_at;
-        match config.prices.price(&accepted.ask.model, upstream, at).filter(|_| !is_free) {
-            Some(price) => {
-                let TokenUsage { input, cached, output } = bill.usage;
-                let CacheWrites { total: cache_written, one_hour: cache_written_1h } = bill.writes;
-                let tokens = TokenCounts { input, cached, cache_written, cache_written_1h, output };
-                (price.cost(tokens), Some(price.id.to_string()))
-            }
-            None => (MicroUnits::ZERO, None),
-        }
+        let price = config.prices.price(model, upstream, arrival.started_at)?;
+        let TokenUsage { input, cached, output } = usage;
+        let CacheWrites { total: cache_written, one_hour: cache_written_1h } = writes;
+        let tokens = TokenCounts { input, cached, cache_written, cache_written_1h, output };
+        Some((price.cost(tokens), price.id.to_string()))
     }
 
     /// Releases the slot, and reports the attempt's result to the pool and the circuit breaker.
@@ -351,10 +375,10 @@ impl WorkerAttempt {
         end: &RequestEnd,
         bill: &AttemptBill,
     ) {
-        let Self { mut permit, worker, epoch, sent, fault, cost_terms, .. } = self;
+        let Self { mut permit, worker, epoch, sent, fault, terms, .. } = self;
         let tokens = Tokens(bill.counted);
         // Where the scheduler counts tokens, a worker without an account has no rate to be corrected.
-        if worker.account.is_some() || cost_terms != CostTerms::Tokens {
+        if worker.account.is_some() || terms.cost != CostTerms::Tokens {
             permit.note_quota(Tokens(bill.usage.input.saturating_add(bill.usage.output)));
         }
         let told = match end.outcome {

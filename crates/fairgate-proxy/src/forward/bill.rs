@@ -2,8 +2,8 @@
 //! scheduler counts.
 //!
 //! There are four units. Rows, reports and rate limits count `charged`, in weighted tokens. The scheduler shares
-//! `counted`, which is `charged` in a pool that counts tokens, and microseconds of a full worker in a pool that counts
-//! worker time. Providers and budgets count `provider_tokens`, which a submit and a release call `quota`. Money is in
+//! `counted`, which is `charged` in a pool that counts tokens, microseconds of a full worker in a pool that counts worker
+//! time, and micro-units of money in a pool that counts money. Providers and budgets count `provider_tokens`, which a submit and a release call `quota`. Money is in
 //! micro-units, by the price that applied (`fairgate-money`). Each unit has columns and names of its own.
 
 use std::time::Instant;
@@ -15,7 +15,7 @@ use fairgate_store::{AttemptOutcome, UsageSource};
 use super::attempt::{AttemptFault, WorkerAttempt};
 use super::budget;
 use super::request_guard::{RequestArrival, RequestEnd};
-use super::stage::AcceptedRequest;
+use super::stage::{AcceptedRequest, SubmitTerms};
 use crate::slot_time_price::{SlotTime, WorkKind};
 use crate::worker_time::CostTerms;
 
@@ -58,6 +58,9 @@ pub(super) struct AttemptBill {
     pub(super) provider_tokens: u64,
     /// Cost that the scheduler counts for the flow, in the unit of the pool.
     pub(super) counted: u64,
+    /// Microseconds of the full worker that the attempt took, whatever the pool counts; 0 if the worker's time has no
+    /// price.
+    pub(super) worker_us: u64,
     /// Weighted tokens that are not for completed work: all of them if the attempt did not complete, else 0. They are
     /// counted also where the worker was at fault and nothing is charged.
     pub(super) occupied: u64,
@@ -95,12 +98,14 @@ impl AttemptBill {
         let slot = SlotTime { tenant: &caller.tenant, kind: *kind, held, at };
         let prices = &accepted.pool.slot_time_price;
         let provider_tokens = usage.input.saturating_add(usage.output);
+        let time_of_work = flight.terms.worker.map_or(0, |terms| terms.cost(usage, flight.choices));
         if is_complete(end) && !is_lease {
             prices.record_completed(slot, metered);
             let source = Some(source);
-            let counted = match flight.cost_terms {
+            let counted = match flight.terms.cost {
                 CostTerms::Tokens => metered,
                 CostTerms::WorkerTime(terms) => terms.cost(usage, flight.choices),
+                CostTerms::Money => money(arrival, accepted, flight, usage, writes),
             };
             return Self {
                 usage,
@@ -110,21 +115,26 @@ impl AttemptBill {
                 charged_uncached: metered_uncached,
                 provider_tokens,
                 counted,
+                worker_us: time_of_work,
                 occupied: 0,
             };
         }
         let output_default = setup.config.cost.output_default;
         let time_price = prices.price(slot, output_default);
         let charged = metered.max(time_price);
-        let counted = match flight.cost_terms {
+        let counted = match flight.terms.cost {
             CostTerms::Tokens => charged,
             CostTerms::WorkerTime(terms) => {
                 terms.cost(usage, flight.choices).max(terms.slot_cost(held))
             }
+            CostTerms::Money => money(arrival, accepted, flight, usage, writes)
+                .max(money_of_tokens(&accepted.terms, time_price)),
         };
+        let worker_us =
+            flight.terms.worker.map_or(0, |terms| time_of_work.max(terms.slot_cost(held)));
         let occupied = if is_complete(end) { 0 } else { charged };
         if flight.fault() == AttemptFault::Worker || flight.has_circuit_changed() {
-            return Self { counted, occupied, ..Self::default() };
+            return Self { counted, worker_us, occupied, ..Self::default() };
         }
         match is_complete(end) {
             true => prices.record_reported(slot, metered, charged, output_default),
@@ -140,6 +150,7 @@ impl AttemptBill {
             charged_uncached: metered_uncached.max(time_price),
             provider_tokens: provider_tokens.max(time_tokens),
             counted,
+            worker_us,
             occupied,
         }
     }
@@ -148,6 +159,29 @@ impl AttemptBill {
     pub(super) fn source(&self) -> UsageSource {
         self.source.unwrap_or(UsageSource::None)
     }
+}
+
+/// Returns the money that a usage costs on the attempt's worker, in micro-units; at least 1 if anything was used. Without
+/// a price, which a worker may lack that was added while the gateway runs, it is the expected cost.
+fn money(
+    arrival: &RequestArrival,
+    accepted: &AcceptedRequest,
+    flight: &WorkerAttempt,
+    usage: TokenUsage,
+    writes: CacheWrites,
+) -> u64 {
+    if usage == TokenUsage::default() {
+        return 0;
+    }
+    let money = flight.money(arrival, &accepted.ask.model, usage, writes);
+    money.map_or(accepted.terms.scheduled, |(money, _)| money.0.max(1))
+}
+
+/// Converts the tokens of a time in a slot to money, by the money and the tokens that were expected of the request.
+fn money_of_tokens(terms: &SubmitTerms, tokens: u64) -> u64 {
+    let money =
+        u128::from(tokens) * u128::from(terms.scheduled) / u128::from(terms.estimate.max(1));
+    u64::try_from(money).unwrap_or(u64::MAX)
 }
 
 /// Returns the tokens of an attempt that was sent, and their source. The input counts even if there was no answer,

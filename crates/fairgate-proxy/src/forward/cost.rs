@@ -1,16 +1,24 @@
 //! Estimates of a request's usage, and their cost in charged tokens and in the unit of the pool.
+//!
+//! In a pool that counts money, a request waits with the highest cost of its expected tokens on any worker that it may go
+//! to, whatever part of its input is cached.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fairgate_config::{FileCostConfig, ModelConfig};
 use fairgate_dialect::estimate::{TokenEstimate, TokenWeights};
-use fairgate_dialect::{Dialect, FileTokenRates, RequestFields, RequestFiles, TokenUsage};
+use fairgate_dialect::{Dialect, FileTokenRates, RequestFiles, TokenUsage};
+use fairgate_money::TokenCounts;
 
 use super::accept::ScheduledCost;
 use super::budget;
 use super::client_choices::ClientChoices;
-use super::request_guard::RequestIn;
+use super::request_guard::{RequestArrival, RequestIn};
 use super::stage::{AcceptedRequest, RoutedRequest};
-use crate::pools::{LastWorker, PoolSetup, RequestPrefix};
+use super::worker_choice::WorkerChoice;
+use crate::pools::{LastWorker, PoolSetup, PoolWorker, RequestPrefix};
+use crate::refusal::{self, Refusal};
 use crate::worker_time::CostTerms;
 
 /// Estimates the usage of a request. The input is counted with the pool's tokenizer, if there is one and it can count
@@ -111,18 +119,45 @@ pub(super) fn estimate(weights: TokenWeights, expected: TokenEstimate, cached: u
 
 /// Returns what the scheduler counts for expected usage, if the pool does not count tokens. `cached` is the number of
 /// cached input tokens, if it is known; otherwise as much is expected as in the tenant's recent requests for the model.
+/// Refuses the request if the pool counts money and no worker that it may go to has a price now.
 pub(super) fn scheduled(
+    routed: &RequestIn<'_, RoutedRequest>,
     setup: &PoolSetup,
-    tenant: &str,
-    ask: &RequestFields,
+    choice: &WorkerChoice,
     expected: TokenEstimate,
     cached: Option<u64>,
-) -> Option<ScheduledCost> {
-    let CostTerms::WorkerTime(terms) = setup.expected_terms() else { return None };
-    let TokenEstimate { input, output, .. } = expected;
-    let cached = cached.unwrap_or_else(|| setup.usually_cached(tenant, &ask.model, input));
-    let cost = |cached| terms.cost(TokenUsage { input, cached, output }, ask.choices);
-    Some(ScheduledCost { cost: cost(cached.min(input)), uncached: cost(0) })
+) -> Result<Option<ScheduledCost>, Refusal> {
+    let (ask, tenant) = (&routed.ask, &routed.arrival().caller.tenant);
+    match setup.expected_terms() {
+        CostTerms::Tokens => Ok(None),
+        CostTerms::WorkerTime(terms) => {
+            let TokenEstimate { input, output, .. } = expected;
+            let cached = cached.unwrap_or_else(|| setup.usually_cached(tenant, &ask.model, input));
+            let cost = |cached| terms.cost(TokenUsage { input, cached, output }, ask.choices);
+            Ok(Some(ScheduledCost { cost: cost(cached.min(input)), uncached: cost(0) }))
+        }
+        CostTerms::Money => money_estimate(routed, setup, choice, expected).map(Some),
+    }
+}
+
+/// Returns the highest cost of expected usage on any worker that the request may go to, in micro-units.
+fn money_estimate(
+    routed: &RequestIn<'_, RoutedRequest>,
+    setup: &PoolSetup,
+    choice: &WorkerChoice,
+    TokenEstimate { input, output, .. }: TokenEstimate,
+) -> Result<ScheduledCost, Refusal> {
+    let RequestArrival { app, started_at, .. } = routed.arrival();
+    let (config, model) = (app.config.load(), &routed.ask.model);
+    let tokens = TokenCounts { input, output, ..TokenCounts::default() };
+    let serves =
+        |worker: &&Arc<PoolWorker>| worker.serves(model) && choice.allows(&worker.upstream.config);
+    let prices = setup.workers.iter().filter(serves).filter_map(|worker| {
+        config.prices.price(model, worker.upstream.config.name_in_file(), *started_at)
+    });
+    let most = prices.map(|price| price.max_cost(tokens)).max();
+    let cost = most.ok_or_else(|| refusal::model_has_no_price_in_pool(model))?.0;
+    Ok(ScheduledCost { cost, uncached: cost })
 }
 
 /// Returns the tokens that a provider may count for the request: the expected input plus the output. The output is the

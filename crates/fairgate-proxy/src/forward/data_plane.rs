@@ -21,6 +21,7 @@ use crate::live_count::LiveCount;
 use crate::metrics::Metrics;
 use crate::phase::GatewayLifecycle;
 use crate::pools::Pools;
+use crate::price_set_audit::PriceSetAudit;
 use crate::request_id::RequestIdGenerator;
 
 /// State of the data plane, which carries requests. There is one per process, shared in an `Arc`.
@@ -61,6 +62,8 @@ pub struct DataPlane {
     pub(crate) salt_secret: InstallationSecret,
     /// Count of the row writes that no request waits for any more. A drain waits until the count is 0.
     pub(crate) detached_rows: LiveCount,
+    /// Price sets of worker time, on their way to the audit trail.
+    pub(crate) price_sets: Arc<PriceSetAudit>,
 }
 
 impl DataPlane {
@@ -75,5 +78,15 @@ impl DataPlane {
     pub async fn write_response_ids(&self) -> Result<(), StoreError> {
         let most = self.config.load().limits.response_ids_per_tenant_max;
         self.response_ids.flush(&self.store, most).await
+    }
+
+    /// Writes the price sets of worker time that are not in the audit trail yet.
+    pub async fn write_price_sets(&self) -> Result<(), StoreError> {
+        self.price_sets.write(&self.pools, &self.store).await
+    }
+
+    /// Returns the number of other gateways on the database, as of the last look.
+    pub fn other_gateways(&self) -> u64 {
+        self.price_sets.other_gateways()
     }
 }

@@ -1,5 +1,6 @@
 //! Ends a request: corrects the caller's limits, counts the request in the metrics, and builds its row.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairgate_core::attribute::Attribute;
@@ -22,6 +23,8 @@ pub(super) struct AttemptResult {
     /// Money that the provider takes for the attempt. The field `price` is the id of the price it was computed with.
     pub(super) money: MicroUnits,
     pub(super) price: Option<String>,
+    /// Id of the price set of the worker's time; `None` if the attempt was not counted by one.
+    pub(super) price_set: Option<Arc<str>>,
     pub(super) first_token: Option<Duration>,
     pub(super) brownout: bool,
 }
@@ -77,7 +80,7 @@ impl AttemptResult {
         end: &RequestEnd,
         last: bool,
     ) -> AttemptRow {
-        let Self { bill, worker, tier, money, price, first_token, brownout } = self;
+        let Self { bill, worker, tier, money, price, price_set, first_token, brownout } = self;
         let (model, stream) = match stage.ask() {
             Some(ask) => (ask.model.clone(), ask.stream),
             None => (String::new(), false),
@@ -122,6 +125,8 @@ impl AttemptResult {
             estimate_uncached: (stage.accepted())
                 .map_or(0, |accepted| accepted.terms.estimate_uncached),
             charged_uncached: bill.charged_uncached,
+            worker_us: bill.worker_us,
+            price_set: price_set.map(|id| (*id).into()),
             claim: arrival.caller.claim.clone(),
         }
     }

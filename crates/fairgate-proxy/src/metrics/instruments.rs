@@ -108,6 +108,7 @@ pub(super) struct MetricInstruments {
     pub(super) total: Histograms,
     pub(super) estimated: Family<PoolLabel, Counter>,
     pub(super) charged: Family<PoolLabel, Counter>,
+    pub(super) worker_time: Family<PoolLabel, Counter>,
     pub(super) estimate_ratio: Histograms,
     pub(super) class_wait: Family<ClassLabels, Histogram, fn() -> Histogram>,
     pub(super) class_charged: Family<ClassLabels, Counter>,
@@ -136,6 +137,7 @@ impl MetricInstruments {
             total: Family::new_with_constructor(seconds),
             estimated: Family::default(),
             charged: Family::default(),
+            worker_time: Family::default(),
             estimate_ratio: Family::new_with_constructor(ratios),
             class_wait: Family::new_with_constructor(seconds),
             class_charged: Family::default(),
@@ -174,6 +176,9 @@ impl MetricInstruments {
         to.register_with_unit("estimated", estimated, tokens(), self.estimated.clone());
         let charged = "Charged cost of requests that ran, as weighted tokens";
         to.register_with_unit("charged", charged, tokens(), self.charged.clone());
+        let time = "Time of own workers that attempts took, in microseconds of a full worker, whatever the pool counts";
+        let unit = Unit::Other("microseconds".to_owned());
+        to.register_with_unit("worker_time", time, unit, self.worker_time.clone());
         to.register(
             "estimate_error_ratio",
             "Charged cost of a request divided by its estimate; 1 is an exact estimate",

@@ -28,12 +28,13 @@ struct TenantReasonLabels {
     reason: &'static str,
 }
 
-/// Waits, tokens, refusals and money by tenant.
+/// Waits, tokens, worker time, refusals and money by tenant.
 #[derive(Debug)]
 pub(super) struct TenantInstruments {
     tenants: LabelNames,
     wait: Family<PoolTenantLabels, Histogram, fn() -> Histogram>,
     charged: Family<PoolTenantLabels, Counter>,
+    worker_time: Family<PoolTenantLabels, Counter>,
     money: Family<PoolTenantLabels, Counter>,
     refusals: Family<TenantReasonLabels, Counter>,
 }
@@ -45,6 +46,7 @@ impl TenantInstruments {
             tenants: LabelNames::of_at_most(tenants_max),
             wait: Family::new_with_constructor(seconds_histogram),
             charged: Family::default(),
+            worker_time: Family::default(),
             money: Family::default(),
             refusals: Family::default(),
         };
@@ -53,6 +55,10 @@ impl TenantInstruments {
         let charged = "Charged cost of requests of the tenant, as weighted tokens";
         let unit = Unit::Other("tokens".to_owned());
         registry.register_with_unit("tenant_charged", charged, unit, instruments.charged.clone());
+        let time = "Time of own workers that the attempts of the tenant took, in microseconds of a full worker";
+        let unit = Unit::Other("microseconds".to_owned());
+        let worker_time = instruments.worker_time.clone();
+        registry.register_with_unit("tenant_worker_time", time, unit, worker_time);
         let money = "Cost of the attempts of the tenant, in millionths of the currency";
         let unit = Unit::Other("micro_units".to_owned());
         registry.register_with_unit("tenant_money", money, unit, instruments.money.clone());
@@ -75,6 +81,12 @@ impl TenantInstruments {
             let labels = TenantReasonLabels { pool, tenant, reason: EndCode::as_str(reason) };
             self.refusals.get_or_create(&labels).inc();
         }
+    }
+
+    /// Counts the microseconds of a full worker that an attempt of a tenant took.
+    pub(super) fn count_worker_time(&self, pool: Arc<str>, tenant: &str, worker_us: u64) {
+        let labels = PoolTenantLabels { pool, tenant: self.tenants.label(tenant) };
+        self.worker_time.get_or_create(&labels).inc_by(worker_us);
     }
 
     /// Counts the money that an attempt of a tenant cost.

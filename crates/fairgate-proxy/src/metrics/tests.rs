@@ -128,6 +128,7 @@ fn tenants_are_counted_by_name_if_asked_for_and_seen_with_the_token_alone() {
         metrics.count_request(RequestEndMetrics { tenant, ..ended("small") });
         metrics.count_request(refused(tenant));
         metrics.count_tenant_money("small", tenant, MicroUnits(7));
+        metrics.count_worker_time("small", tenant, 40);
     }
     let text = metrics.render(true);
     for line in [
@@ -136,6 +137,8 @@ fn tenants_are_counted_by_name_if_asked_for_and_seen_with_the_token_alone() {
         r#"fairgate_tenant_wait_seconds_count{pool="small",tenant="batch"} 1"#,
         r#"fairgate_tenant_refusals_total{pool="small",tenant="batch",reason="queue_full"} 1"#,
         r#"fairgate_tenant_money_micro_units_total{pool="small",tenant="other"} 14"#,
+        r#"fairgate_tenant_worker_time_microseconds_total{pool="small",tenant="other"} 80"#,
+        r#"fairgate_worker_time_microseconds_total{pool="small"} 160"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
@@ -163,6 +166,7 @@ fn the_reference_of_counters_is_current() {
     metrics.count_attempt("small", "gpu-1", "ok");
     metrics.count_tier_use("small", 0, 1, MicroUnits(1));
     metrics.count_tenant_money("small", "chat", MicroUnits(1));
+    metrics.count_worker_time("small", "chat", 1);
     metrics.count_project_use("web", 1);
     reference::check_table("counters", &[&metrics.registry, &metrics.by_owner]);
 }

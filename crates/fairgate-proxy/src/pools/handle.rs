@@ -1,6 +1,7 @@
 //! One running pool with its settings and workers, and the views that the live API shows of the workers.
 
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,11 +21,16 @@ use super::prefixes::{CacheSizeView, WorkerCaches};
 use super::roster::WorkerSource;
 use super::spending::TenantSpending;
 use super::uncached_costs::UncachedCosts;
+use super::worker_meters::AddressSlots;
 use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
-use crate::upstream::{EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamStanding};
+use crate::upstream::{
+    EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamOutage, UpstreamStanding,
+};
 use crate::worker_reporter::{ReportedWorker, WorkerReporter};
-use crate::worker_time::{self, CostTerms, WorkerCalibration, WorkerMeter, WorkerTimeTerms};
+use crate::worker_time::{
+    self, AttemptTerms, CostTerms, WorkerCalibration, WorkerMeter, WorkerTimeTerms,
+};
 
 /// A running pool with its gate, settings, workers and estimates.
 pub struct PoolHandle {
@@ -138,6 +144,8 @@ pub(crate) struct PoolWorker {
     /// Meter of the worker's time; `None` for hosted workers, and if the pool does not observe its workers and states no
     /// prices.
     pub(crate) meter: Option<Arc<WorkerMeter>>,
+    /// Slots of the worker over all pools and upstreams, for its meter.
+    pub(crate) metered_slots: AddressSlots,
     /// True if the pool expects cached tokens on the worker, because the pool has a prefix index or sticky sessions.
     pub(crate) expects_hits: bool,
 }
@@ -167,6 +175,8 @@ pub struct WorkerView {
     pub state: &'static str,
     /// Reason for the state; `None` if nothing more is known.
     pub reason: Option<String>,
+    /// Time for which the worker takes no requests; `None` unless the state is `unhealthy` or `broken`.
+    pub outage: Option<UpstreamOutage>,
     /// Origin of the worker: file, API or DNS.
     pub source: WorkerSource,
     /// Address to which requests are sent.
@@ -290,24 +300,49 @@ impl PoolSetup {
         match self.unit() {
             CostUnit::Tokens => CostTerms::Tokens,
             CostUnit::WorkerTime => CostTerms::WorkerTime(self.mean_terms()),
+            CostUnit::Money => CostTerms::Money,
         }
     }
 
     /// Returns the terms on which an attempt on this worker is counted from now on.
-    pub(crate) fn attempt_terms(&self, worker: &PoolWorker) -> CostTerms {
-        match (self.unit(), &worker.meter) {
-            (CostUnit::WorkerTime, Some(meter)) => {
-                CostTerms::WorkerTime(WorkerTimeTerms::of(&meter.price_set()))
+    pub(crate) fn attempt_terms(&self, worker: &PoolWorker) -> AttemptTerms {
+        let Some(meter) = &worker.meter else { return AttemptTerms::of(self.expected_terms()) };
+        match self.unit() {
+            CostUnit::WorkerTime => {
+                let (terms, id) = meter.charged_terms(&self.config.name, &worker.name);
+                let cost = CostTerms::WorkerTime(terms);
+                AttemptTerms { cost, worker: Some(terms), price_set: Some(id) }
             }
-            _ => self.expected_terms(),
+            _ => AttemptTerms {
+                worker: Some(WorkerTimeTerms::of(&meter.price_set())),
+                ..AttemptTerms::of(self.expected_terms())
+            },
         }
+    }
+
+    /// Returns the terms on which an attempt is settled that got its slot on `granted`: the same, or those of now if these
+    /// were a guess.
+    pub(crate) fn settlement_terms(
+        &self,
+        worker: &PoolWorker,
+        granted: AttemptTerms,
+    ) -> AttemptTerms {
+        if !granted.is_guess() {
+            return granted;
+        }
+        let now = self.attempt_terms(worker);
+        // A change of the unit concerns later attempts only.
+        if discriminant(&now.cost) == discriminant(&granted.cost) { now } else { granted }
     }
 
     /// Returns the mean terms of the own workers, weighted by their slots.
     fn mean_terms(&self) -> WorkerTimeTerms {
+        let workers = u64::try_from(self.workers.len()).unwrap_or(u64::MAX).max(1);
+        let part = self.config.capacity.div_ceil(workers);
         let own = self.workers.iter().filter_map(|worker| {
             let terms = WorkerTimeTerms::of(&worker.meter.as_ref()?.price_set());
-            Some((terms, self.metered_slots(&worker.upstream)))
+            // Not those of the whole address, which other pools and names may use too.
+            Some((terms, worker.upstream.total_slots().unwrap_or(part)))
         });
         WorkerTimeTerms::mean(&own.collect::<Vec<_>>()).unwrap_or(self.start_terms)
     }
@@ -315,11 +350,6 @@ impl PoolSetup {
     /// Returns the mean prices of the own workers in picoseconds, in the order of their names in the configuration.
     pub fn mean_prices(&self) -> [u64; 6] {
         worker_time::in_order(&self.mean_terms().prices)
-    }
-
-    /// Returns the slots of a worker, for its meter.
-    pub(crate) fn metered_slots(&self, upstream: &Upstream) -> u64 {
-        metered_slots(&self.config, upstream)
     }
 
     /// Returns the part of a request's input that is expected to be cached, from what was reported of the recent
@@ -410,12 +440,6 @@ impl PoolSetup {
     }
 }
 
-/// Returns the slots of a worker, for its meter. A worker without a limit has its part of the pool's capacity.
-pub(super) fn metered_slots(config: &PoolConfig, upstream: &Upstream) -> u64 {
-    let workers = u64::try_from(config.workers.len()).unwrap_or(u64::MAX).max(1);
-    upstream.total_slots().unwrap_or_else(|| config.capacity.div_ceil(workers))
-}
-
 /// Returns the weights of a pool's models, as their upstreams name them; empty if weights do not depend on the model.
 fn model_weights(config: &PoolConfig) -> BTreeMap<String, TaskWeight> {
     if !config.cost.weights_by_model || !config.has_load_node() {
@@ -488,14 +512,36 @@ impl PoolHandle {
         setup.workers.chunk_by(same).map(|workers| upstream_view(workers, &self.caches)).collect()
     }
 
-    /// Returns what is known of the time of each worker that has a meter.
+    /// Returns what is known of the time of each worker that has a meter. A worker with several names in the pool is shown
+    /// once, with all of them.
     pub fn calibration(&self) -> Vec<WorkerCalibration> {
         let setup = self.setup.load();
-        let of = |worker: &Arc<PoolWorker>| {
-            let slots = setup.metered_slots(&worker.upstream);
-            Some(worker.meter.as_ref()?.calibration(&worker.name, slots))
+        let serves = |model: &str| {
+            let models = &setup.config.models;
+            // The models of a pool of leases are not in its configuration.
+            models.is_empty() || models.iter().any(|known| known.name == *model)
         };
-        setup.workers.iter().filter_map(of).collect()
+        let mut metered: Vec<(String, &Arc<WorkerMeter>, u64)> = Vec::new();
+        for worker in &setup.workers {
+            let Some(meter) = &worker.meter else { continue };
+            match metered.iter_mut().find(|(_, known, _)| Arc::ptr_eq(known, meter)) {
+                Some((names, ..)) => names.extend([", ", &*worker.name]),
+                None => metered.push((worker.name.to_string(), meter, worker.metered_slots.now())),
+            }
+        }
+        let of = |(names, meter, slots): &(String, &Arc<WorkerMeter>, u64)| {
+            let seen = meter.calibration(&self.name, names, *slots);
+            let requests = seen.requests.into_iter().filter(|it| serves(&it.model)).collect();
+            WorkerCalibration { requests, ..seen }
+        };
+        metered.iter().map(of).collect()
+    }
+
+    /// Returns true if the pool counts by prices that are learned.
+    pub(crate) fn learns_prices(&self) -> bool {
+        let setup = self.setup.load();
+        let mut meters = setup.workers.iter().filter_map(|worker| worker.meter.as_ref());
+        setup.unit() == CostUnit::WorkerTime && meters.any(|meter| meter.stated().is_none())
     }
 
     /// Returns the number of queued requests for a model of the configuration.
@@ -542,6 +588,7 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
             ("broken", first.upstream.request_problem())
         }
     };
+    let outage = condition.outage().filter(|_| matches!(state, "unhealthy" | "broken"));
     let address = match config.connect_to {
         _ if config.is_leased => "leases".to_owned(),
         Some(address) => address.to_string(),
@@ -551,6 +598,7 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
         name: config.name.clone(),
         state,
         reason,
+        outage,
         source: WorkerSource::of(config),
         address,
         in_flight: workers.iter().map(|worker| worker.in_flight.now()).sum(),

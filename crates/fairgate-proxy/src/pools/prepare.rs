@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, PoolConfig};
@@ -20,12 +20,13 @@ use super::account_models::{AccountModelKey, AccountModels, PlannedWorker};
 use super::cache_hits::CacheHits;
 use super::client_flow_names::ClientFlowNames;
 use super::gates;
-use super::handle::{PoolHandle, PoolSetup, PoolWorker, QueuedByModel, metered_slots};
+use super::handle::{PoolHandle, PoolSetup, PoolWorker, QueuedByModel};
 use super::learned_rates;
 use super::prefixes::WorkerCaches;
 use super::roster::WorkerRoster;
 use super::spending::TenantSpending;
 use super::state_units;
+use super::worker_meters::WorkerMeters;
 use super::workers::WorkerRemoval;
 use super::{Pools, ServedModel, ServedPools, WorkerSources};
 use crate::live_count::LiveCount;
@@ -34,7 +35,6 @@ use crate::upstream::{
     AccountMember, PoolOfWorker, ProviderAccount, Upstream, UpstreamError, UpstreamWatcher,
 };
 use crate::worker_reporter::WorkerReporter;
-use crate::worker_time::WorkerMeter;
 
 /// Greatest number of (tenant, model) pairs whose output length a pool remembers.
 const ESTIMATED_NAMES_MAX: usize = 16_384;
@@ -205,6 +205,7 @@ impl Pools {
     /// `grace`.
     pub async fn switch(&self, mut prepared: PreparedPools, grace: Duration) {
         let before = self.served.load_full();
+        let meters = prepared.meters(&before);
         let mut served = ServedPools::default();
         let mut worker_pools: HashMap<Arc<str>, Vec<PoolOfWorker>> = HashMap::new();
         let mut members: BTreeMap<AccountModelKey, Vec<AccountMember>> = BTreeMap::new();
@@ -214,6 +215,7 @@ impl Pools {
                 roster: &prepared.roster,
                 models: &prepared.models,
                 accounts: &prepared.accounts,
+                meters: &meters,
             };
             let pool = match from {
                 PreparedGate::Running(handle) => {
@@ -302,6 +304,15 @@ impl Pools {
     }
 }
 
+impl PreparedPools {
+    /// Returns the meters of all workers. Those of the pools that are served until now stay.
+    fn meters(&self, before: &ServedPools) -> WorkerMeters {
+        let pools: Vec<&PoolConfig> = self.pools.iter().map(|pool| &pool.config).collect();
+        let upstream = |name: &str| self.upstreams.get(name).map(|made| made.upstream().clone());
+        WorkerMeters::of(&pools, upstream, &before.pools)
+    }
+}
+
 /// Upstreams and roster from which the workers of a pool are made.
 #[derive(Clone, Copy)]
 struct WorkerInputs<'a> {
@@ -309,6 +320,7 @@ struct WorkerInputs<'a> {
     roster: &'a WorkerRoster,
     models: &'a AccountModels,
     accounts: &'a BTreeMap<AccountModelKey, Arc<ProviderAccount>>,
+    meters: &'a WorkerMeters,
 }
 
 impl WorkerInputs<'_> {
@@ -334,7 +346,6 @@ impl WorkerInputs<'_> {
                     same.map_or_else(LiveCount::default, |worker| worker.in_flight.clone());
                 let is_of_it = |worker: &&Arc<PoolWorker>| worker.upstream.name == upstream.name;
                 let hits = before.iter().find(is_of_it);
-                let meter = meter(config, upstream, hits);
                 let waiting = match &models {
                     Some(models) => models.iter().map(|model| queued.count(model)).collect(),
                     None => config.models.iter().map(|model| queued.count(&model.name)).collect(),
@@ -343,7 +354,8 @@ impl WorkerInputs<'_> {
                     account: limits.and_then(|key| self.accounts.get(&key).cloned()),
                     is_drained: self.roster.is_drained(&config.name, &upstream.name),
                     hits: hits.map_or_else(CacheHits::default, |worker| worker.hits.clone()),
-                    meter,
+                    meter: self.meters.meter(config, &upstream.config),
+                    metered_slots: self.meters.slots(&upstream.config),
                     expects_hits: config.prefix_index.is_some() || config.sticky_sessions,
                     upstream: upstream.clone(),
                     name,
@@ -393,30 +405,6 @@ async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> 
         queued,
         books_begun: AtomicU64::new(0),
     }
-}
-
-/// Returns the meter of an upstream's worker. `before` is the worker that the upstream had until now; its meter stays
-/// unless other prices are stated.
-fn meter(
-    config: &PoolConfig,
-    upstream: &Upstream,
-    before: Option<&Arc<PoolWorker>>,
-) -> Option<Arc<WorkerMeter>> {
-    let stated = config.cost.prices;
-    let of = &upstream.config;
-    let is_own = of.tier == 0 && !of.quota.is_hosted() && (config.observe || stated.is_some());
-    // Of a call that a lease's client makes itself, the gateway sees nothing to learn from.
-    let has_time = if of.is_leased { stated.is_some() } else { is_own };
-    if !has_time {
-        return None;
-    }
-    let slots = metered_slots(config, upstream);
-    let kept = before.and_then(|before| before.meter.as_ref());
-    if let Some(kept) = kept.filter(|kept| kept.stated() == stated) {
-        kept.set_slots(Instant::now(), slots);
-        return Some(kept.clone());
-    }
-    Some(Arc::new(WorkerMeter::new(slots, stated)))
 }
 
 /// Makes a pool without workers require a worker for each grant. A pool that never had a worker grants requests without

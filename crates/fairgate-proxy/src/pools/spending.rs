@@ -27,6 +27,8 @@ pub struct SpentByTier {
     pub own: TierUse,
     /// Usage on hosted workers.
     pub hosted: TierUse,
+    /// Time of own workers, in microseconds of a full worker.
+    pub worker_us: u64,
 }
 
 /// Usage of the tenants of a pool, by tier.
@@ -62,8 +64,19 @@ impl TenantSpending {
         provider_tokens: u64,
         money: MicroUnits,
     ) {
+        self.add(tenant, |spent| spent.on(tier).add(provider_tokens, money));
+    }
+
+    /// Counts the time that an attempt of a tenant took of its worker, in microseconds of the full worker.
+    pub(crate) fn count_worker_time(&self, tenant: &Arc<str>, worker_us: u64) {
+        if worker_us > 0 {
+            self.add(tenant, |spent| spent.worker_us = spent.worker_us.saturating_add(worker_us));
+        }
+    }
+
+    fn add(&self, tenant: &Arc<str>, add: impl Fn(&mut SpentByTier)) {
         let mut spenders = self.lock();
-        spenders.all.on(tier).add(provider_tokens, money);
+        add(&mut spenders.all);
         if !spenders.tenants.contains_key(tenant) {
             if spenders.tenants.len() >= TENANTS_MAX {
                 return;
@@ -71,7 +84,7 @@ impl TenantSpending {
             spenders.tenants.insert(tenant.clone(), SpentByTier::default());
         }
         if let Some(spent) = spenders.tenants.get_mut(tenant) {
-            spent.on(tier).add(provider_tokens, money);
+            add(spent);
         }
     }
 
@@ -103,6 +116,8 @@ mod tests {
         spending.count(&a, 0, 100, MicroUnits::ZERO);
         spending.count(&a, 1, 10, MicroUnits(7));
         spending.count(&b, 2, 5, MicroUnits(3));
+        spending.count_worker_time(&a, 0);
+        spending.count_worker_time(&b, 40);
         let used = |requests, provider_tokens, money| TierUse {
             requests,
             provider_tokens,
@@ -112,11 +127,12 @@ mod tests {
         assert_eq!(
             spending.of(["a", "b", "c"].into_iter()),
             [
-                SpentByTier { own: used(1, 100, 0), hosted: used(1, 10, 7) },
-                SpentByTier { own: none, hosted: used(1, 5, 3) },
+                SpentByTier { own: used(1, 100, 0), hosted: used(1, 10, 7), worker_us: 0 },
+                SpentByTier { own: none, hosted: used(1, 5, 3), worker_us: 40 },
                 SpentByTier::default(),
             ]
         );
-        assert_eq!(spending.all(), SpentByTier { own: used(1, 100, 0), hosted: used(2, 15, 10) });
+        let (own, hosted) = (used(1, 100, 0), used(2, 15, 10));
+        assert_eq!(spending.all(), SpentByTier { own, hosted, worker_us: 40 });
     }
 }

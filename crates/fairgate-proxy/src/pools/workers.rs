@@ -40,6 +40,14 @@ pub enum WorkerError {
         /// Rest of the sentence that begins with the field's name.
         problem: String,
     },
+    /// Thresholds of a worker whose load is not read.
+    #[error(
+        "overload would have no effect: the upstream of worker {worker:?} has no metrics in the configuration file"
+    )]
+    NoThresholds {
+        /// Name of the worker.
+        worker: String,
+    },
     /// Another worker or upstream has the name.
     #[error("{name:?} is taken: {by}")]
     Taken {
@@ -198,8 +206,7 @@ impl Pools {
         let reads =
             handle.setup().worker(worker).is_some_and(|it| it.upstream.config.metrics.is_some());
         if !reads && overload.is_some() {
-            let problem = "has no meaning for this worker: its upstream has no metrics in the configuration file";
-            return Err(WorkerError::Invalid { field: "overload", problem: problem.to_owned() });
+            return Err(WorkerError::NoThresholds { worker: worker.to_owned() });
         }
         let edit = |_: &Arc<Config>, roster: &mut WorkerRoster| {
             match overload {

@@ -15,6 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairgate_config::BreakerConfig;
+use fairgate_time::{UnixMicros, wall_clock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -39,7 +40,9 @@ struct UpstreamConditionState {
     /// Number of changes of the circuit. Results of requests that were sent before the last change are ignored.
     epoch: u64,
     /// Time of the next health check.
-    next_check: Option<Instant>,
+    next_check: Option<ShownInstant>,
+    /// Time since which the standing is not [`UpstreamStanding::Up`].
+    down_since: Option<UnixMicros>,
     /// Latest attempts that reached the upstream, oldest first.
     attempts: VecDeque<RecentAttempt>,
 }
@@ -55,9 +58,33 @@ enum CircuitState {
     /// Requests pass. `failures` is the number of failed connections in a row.
     Closed { failures: u32 },
     /// No requests pass until this time.
-    Open { until: Instant },
+    Open { until: ShownInstant },
     /// One request at a time may pass, as a trial.
     Trial,
+}
+
+/// Future time on two clocks. The time of day is read once, so that all views show the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ShownInstant {
+    instant: Instant,
+    time_of_day: UnixMicros,
+}
+
+impl ShownInstant {
+    fn of(instant: Instant) -> Self {
+        let left = instant.saturating_duration_since(Instant::now());
+        let left = i64::try_from(left.as_micros()).unwrap_or(i64::MAX);
+        Self { instant, time_of_day: UnixMicros(wall_clock::now().0.saturating_add(left)) }
+    }
+}
+
+/// Time for which an upstream takes no requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamOutage {
+    /// Time since which the health checks fail or the circuit is not closed.
+    pub since: UnixMicros,
+    /// Time at which the upstream is tried again; `None` if the next request tries it.
+    pub retry_at: Option<UnixMicros>,
 }
 
 /// Standing of an upstream, which decides if it takes requests. It is derived from the health checks and the circuit.
@@ -84,6 +111,7 @@ impl UpstreamCondition {
             circuit: CircuitState::Closed { failures: 0 },
             epoch: 0,
             next_check: None,
+            down_since: None,
             attempts: VecDeque::new(),
         };
         Self {
@@ -172,23 +200,26 @@ impl UpstreamCondition {
         let mut inner = self.lock();
         if inner.healthy != healthy {
             inner.healthy = healthy;
+            inner.note_standing();
             self.changed.notify_one();
         }
     }
 
     /// Sets the time of the next health check.
     pub(super) fn set_next_check(&self, at: Instant) {
-        self.lock().next_check = Some(at);
+        self.lock().next_check = Some(ShownInstant::of(at));
     }
 
     /// Returns the earliest time at which the upstream may be well again; `None` if it is not known to be unwell.
     pub(crate) fn tried_again_at(&self) -> Option<Instant> {
+        self.lock().next_try().map(|at| at.instant)
+    }
+
+    /// Returns the time for which the upstream takes no requests; `None` if it takes them.
+    pub(crate) fn outage(&self) -> Option<UpstreamOutage> {
         let inner = self.lock();
-        let closes = match inner.circuit {
-            CircuitState::Open { until } => Some(until),
-            _ => None,
-        };
-        closes.max(inner.next_check.filter(|_| !inner.healthy))
+        let retry_at = inner.next_try().map(|at| at.time_of_day);
+        inner.down_since.map(|since| UpstreamOutage { since, retry_at })
     }
 
     /// Returns the standing, and the time at which it will change if no event changes it before; `None` if there is no
@@ -196,13 +227,13 @@ impl UpstreamCondition {
     pub(super) fn update_standing(&self, now: Instant) -> (UpstreamStanding, Option<Instant>) {
         let mut inner = self.lock();
         if let CircuitState::Open { until } = inner.circuit
-            && until <= now
+            && until.instant <= now
         {
             self.set_circuit(&mut inner, CircuitState::Trial);
         }
         let standing = inner.standing();
         match inner.circuit {
-            CircuitState::Open { until } => (standing, Some(until)),
+            CircuitState::Open { until } => (standing, Some(until.instant)),
             _ => (standing, None),
         }
     }
@@ -213,15 +244,14 @@ impl UpstreamCondition {
     }
 
     fn open(&self, inner: &mut UpstreamConditionState) {
-        self.set_circuit(
-            inner,
-            CircuitState::Open { until: Instant::now() + self.breaker.open_for },
-        );
+        let until = ShownInstant::of(Instant::now() + self.breaker.open_for);
+        self.set_circuit(inner, CircuitState::Open { until });
     }
 
     fn set_circuit(&self, inner: &mut UpstreamConditionState, circuit: CircuitState) {
         inner.circuit = circuit;
         inner.epoch += 1;
+        inner.note_standing();
         inner.attempts.clear();
         self.changed.notify_one();
     }
@@ -240,6 +270,25 @@ impl UpstreamConditionState {
             (true, CircuitState::Open { .. }) => UpstreamStanding::Broken,
             (true, CircuitState::Trial) => UpstreamStanding::Trial,
         }
+    }
+
+    /// Notes since when the upstream takes no requests, after a change.
+    fn note_standing(&mut self) {
+        self.down_since = match self.standing() {
+            UpstreamStanding::Up => None,
+            _ => Some(self.down_since.unwrap_or_else(wall_clock::now)),
+        };
+    }
+
+    /// Returns the time at which the circuit lets a request pass, or at which the next check follows a failed one,
+    /// whichever is later.
+    fn next_try(&self) -> Option<ShownInstant> {
+        let closes = match self.circuit {
+            CircuitState::Open { until } => Some(until),
+            _ => None,
+        };
+        let checked = self.next_check.filter(|_| !self.healthy);
+        closes.into_iter().chain(checked).max_by_key(|at| at.instant)
     }
 
     fn note(&mut self, attempt: RecentAttempt) {
@@ -368,6 +417,36 @@ mod tests {
         assert!(is_suspected(&condition).await);
         condition.record_probe(true);
         assert_eq!(condition.standing(), UpstreamStanding::Up);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_has_one_beginning_and_names_the_next_try() {
+        let condition = condition();
+        assert_eq!(condition.outage(), None);
+        let before = wall_clock::now().0;
+        condition.record_unreachable(condition.epoch());
+        assert_eq!(condition.outage(), None, "one failure is no outage");
+        condition.record_unreachable(condition.epoch());
+        let first = condition.outage().expect("the circuit is open");
+        assert!((before..=wall_clock::now().0).contains(&first.since.0), "{first:?}");
+        let left = first.retry_at.expect("it is tried again").0 - first.since.0;
+        assert!((9_000_000..=11_000_000).contains(&left), "tried again after {left} µs");
+        assert_eq!(condition.outage(), Some(first), "every view shows the same times");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        condition.update_standing(Instant::now());
+        let trial = UpstreamOutage { retry_at: None, ..first };
+        assert_eq!(condition.outage(), Some(trial), "the next request tries it");
+        condition.record_unreachable(condition.epoch());
+        let again = condition.outage().expect("the trial failed");
+        assert_eq!(again.since, first.since);
+        assert!(again.retry_at.is_some());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        condition.update_standing(Instant::now());
+        condition.record_answer_head(condition.epoch());
+        assert_eq!(condition.outage(), None);
+        condition.set_healthy(false);
+        condition.set_next_check(Instant::now() + Duration::from_secs(5));
+        assert!(condition.outage().is_some_and(|outage| outage.retry_at.is_some()));
     }
 
     #[test]

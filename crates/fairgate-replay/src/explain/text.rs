@@ -19,10 +19,16 @@ use super::history::{
     WaitEvent, WaitingState,
 };
 use super::settlement::{DisciplineCounters, SettledLevel};
+use crate::shown_unit::ShownUnit;
 use crate::text_format::{TimeSpan, counted, safe_name};
 
 /// Writes the histories, one request after the other.
-pub(crate) fn write(mut out: impl Write, id: &str, histories: &[RequestHistory]) -> io::Result<()> {
+pub(crate) fn write(
+    mut out: impl Write,
+    unit: ShownUnit,
+    id: &str,
+    histories: &[RequestHistory],
+) -> io::Result<()> {
     let id = safe_name(id);
     match histories.len() {
         1 => writeln!(out, "request {id}")?,
@@ -32,7 +38,7 @@ pub(crate) fn write(mut out: impl Write, id: &str, histories: &[RequestHistory])
         writeln!(out)?;
         let mut text = String::new();
         write_history(&mut text, history);
-        out.write_all(text.as_bytes())?;
+        out.write_all(unit.in_words(&text).as_bytes())?;
     }
     Ok(())
 }

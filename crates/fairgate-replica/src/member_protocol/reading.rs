@@ -84,7 +84,7 @@ impl MemberProtocol {
                     self.use_postponed_grants(written_at);
                 }
             }
-            RecordOutcome::Missing => self.sender.go_back(now),
+            RecordOutcome::Missing => self.sender.go_back(),
             RecordOutcome::NotCounted => {}
         }
     }

@@ -46,6 +46,8 @@ pub(super) struct AttemptArrays<'a> {
     /// Columns of four numbers, in this order: the estimate and the charged tokens as if nothing were cached, the
     /// tokens written to a cache, and the part of them that is kept for an hour.
     cache: [Vec<i64>; 4],
+    worker_us: Vec<i64>,
+    price_sets: Vec<Option<&'a str>>,
     claims: ClaimArrays<'a>,
 }
 
@@ -108,6 +110,8 @@ impl<'a> AttemptArrays<'a> {
         self.prices.push(row.price.as_deref());
         self.tiers.push(i64::from(row.tier));
         self.classes.push(row.class.as_deref());
+        self.worker_us.push(signed(row.worker_us));
+        self.price_sets.push(row.price_set.as_deref());
         self.claims.push(row.claim.as_ref());
         let cache = [
             row.estimate_uncached,
@@ -120,7 +124,7 @@ impl<'a> AttemptArrays<'a> {
         }
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 40] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 42] {
         let [estimates_uncached, charged_uncached, written, written_1h] = &self.cache;
         let [estimates, inputs, cached, outputs, charged] = &self.tokens;
         [
@@ -164,6 +168,8 @@ impl<'a> AttemptArrays<'a> {
             charged_uncached,
             written,
             written_1h,
+            &self.worker_us,
+            &self.price_sets,
         ]
     }
 }

@@ -114,6 +114,12 @@ pub(super) async fn prices(session: &PostgresSession) -> Result<Vec<PriceVersion
     session.list(sql::PRICES, &[], rows::price).await
 }
 
+/// Returns the number of live processes but this one.
+pub(super) async fn other_gateways(session: &PostgresSession) -> Result<u64> {
+    let live = session.first(super::sql::LIVE_INSTANCES, &[], |row| row.count(0)).await?;
+    Ok(live.unwrap_or(0).saturating_sub(1))
+}
+
 pub(super) async fn currency(session: &PostgresSession) -> Result<Option<Currency>> {
     session.first(sql::CURRENCY, &[], |row| rows::currency(row, 0)).await
 }
@@ -130,7 +136,7 @@ pub(super) async fn change(
     let version = session.first(LOCK_DIRECTORY, &[], |row| row.int(0)).await?;
     let mut version = version.ok_or_else(no_directory)?;
     let edit = change.edit(actor, at, found(session, change.subject()).await?)?;
-    if !edit.statements.is_empty() {
+    if !edit.statements.is_empty() && change.changes_directory() {
         let bumped = session.first(sql::BUMP_VERSION, &[], |row| row.int(0)).await?;
         version = bumped.ok_or_else(no_directory)?;
     }

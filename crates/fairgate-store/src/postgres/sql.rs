@@ -3,7 +3,9 @@
 //! Each statement sees all rows that were committed before the statement began. So after a statement that waited for a
 //! lock, the next statement of the same transaction sees what the former holder of the lock has changed.
 
-use crate::sql::{add_to_sum, attempt_columns, guess_columns, reservation_columns, sum_columns};
+use crate::sql::{
+    add_to_sum, attempt_columns, guess_columns, note_removed, reservation_columns, sum_columns,
+};
 
 /// Inserts many rows into the ledger, from one array per column. Returns those that did not exist yet.
 pub(super) const PUT_ATTEMPTS: &str = concat!(
@@ -14,7 +16,7 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
      $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[], $29::bigint[], \
      $30::bigint[], $31::text[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[], \
-     $37::bigint[], $38::bigint[], $39::bigint[], $40::bigint[]) \
+     $37::bigint[], $38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::text[]) \
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
@@ -24,18 +26,31 @@ pub(super) const PUT_KEY_USES: &str = "INSERT INTO key_uses (key_id, used_at) \
      ORDER BY k.id \
      ON CONFLICT (key_id) DO UPDATE SET used_at = excluded.used_at WHERE excluded.used_at > key_uses.used_at";
 
+/// End of a statement that has deleted guessed rows as `dropped`: notes them, if the ledger is exported, and returns them.
+macro_rules! note_and_return_dropped {
+    () => {
+        concat!(
+            " RETURNING *), noted AS (",
+            note_removed!(),
+            " FROM dropped WHERE EXISTS (SELECT 1 FROM ledger_exports)) SELECT ",
+            guess_columns!(),
+            " FROM dropped"
+        )
+    };
+}
+
 /// Deletes the guessed rows of these requests, and returns them; see [`crate::sql::DROP_LOST`].
 pub(super) const DROP_LOST: &str = concat!(
-    "DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost' RETURNING ",
-    guess_columns!()
+    "WITH dropped AS (DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost'",
+    note_and_return_dropped!()
 );
 
 /// Deletes the guessed rows that have the same request and attempt number as these attempts, and returns them; see
 /// [`crate::sql::DROP_LOST_ATTEMPT`].
 pub(super) const DROP_LOST_ATTEMPTS: &str = concat!(
-    "DELETE FROM attempts WHERE outcome = 'lost' \
-     AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[])) RETURNING ",
-    guess_columns!()
+    "WITH dropped AS (DELETE FROM attempts WHERE outcome = 'lost' \
+     AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[]))",
+    note_and_return_dropped!()
 );
 
 /// Selects, for each request, the number of its last attempt, and true if the request has ended; see
@@ -113,6 +128,10 @@ pub(super) const HEARTBEAT: &str = "INSERT INTO instances (id, lease_until) \
 
 /// Deletes the row of an instance that ends normally.
 pub(super) const END_INSTANCE: &str = "DELETE FROM instances WHERE id = $1";
+
+/// Counts the instances whose lease has not run out.
+pub(super) const LIVE_INSTANCES: &str =
+    "SELECT COUNT(*) FROM instances WHERE lease_until > clock_timestamp()";
 
 /// Deletes the rows of instances whose lease ran out over a day ago.
 pub(super) const FORGET_INSTANCES: &str =

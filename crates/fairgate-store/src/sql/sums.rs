@@ -8,6 +8,14 @@ macro_rules! guess_columns {
     };
 }
 
+/// Beginning of the statement that notes guessed rows that are deleted.
+macro_rules! note_removed {
+    () => {
+        "INSERT INTO removed_attempts (row_number, request, attempt, tenant, started_at) \
+         SELECT row_number, request, attempt, tenant, started_at"
+    };
+}
+
 /// SQL columns of the amounts of a sum, in the order of [`crate::sums::UsageSum::columns`].
 macro_rules! sum_columns {
     () => {
@@ -39,7 +47,7 @@ macro_rules! reservation_columns {
     };
 }
 
-pub(crate) use {add_to_sum, guess_columns, reservation_columns, sum_columns};
+pub(crate) use {add_to_sum, guess_columns, note_removed, reservation_columns, sum_columns};
 
 /// Deletes the guessed row of a request whose process was taken for dead, and returns it.
 pub(crate) const DROP_LOST: &str = concat!(
@@ -51,6 +59,18 @@ pub(crate) const DROP_LOST: &str = concat!(
 pub(crate) const DROP_LOST_ATTEMPT: &str = concat!(
     "DELETE FROM attempts WHERE request = $1 AND attempt = $2 AND outcome = 'lost' RETURNING ",
     guess_columns!()
+);
+
+/// Notes the guessed row of a request, which is about to be deleted, if the ledger is exported.
+pub(crate) const NOTE_LOST: &str = concat!(
+    note_removed!(),
+    " FROM attempts WHERE request = $1 AND outcome = 'lost' AND EXISTS (SELECT 1 FROM ledger_exports)"
+);
+
+/// Notes the guessed row of a request, if it has the same attempt number as this attempt; see [`NOTE_LOST`].
+pub(crate) const NOTE_LOST_ATTEMPT: &str = concat!(
+    note_removed!(),
+    " FROM attempts WHERE request = $1 AND attempt = $2 AND outcome = 'lost' AND EXISTS (SELECT 1 FROM ledger_exports)"
 );
 
 /// Selects the number of a request's last attempt, and true if the request has ended.

@@ -75,9 +75,11 @@ pub(crate) fn usage(query: &UsageQuery) -> SqlStatement {
              CAST(SUM(money) AS BIGINT), \
              {median}, {late}, \
              CAST(SUM(SUM(charges)) OVER () AS BIGINT), \
-             CAST(COUNT(*) OVER () AS BIGINT) \
+             CAST(COUNT(*) OVER () AS BIGINT), \
+             CAST(SUM(worker_us) AS BIGINT), \
+             CAST(SUM(SUM(worker_us)) OVER () AS BIGINT) \
              FROM (SELECT {name} AS name, {split} AS split, {charged} AS charges, last_attempt, outcome, started_at, \
-             input_tokens, cached_tokens, output_tokens, waited_us, first_token_us, provider_tokens, money{places} \
+             input_tokens, cached_tokens, output_tokens, waited_us, first_token_us, provider_tokens, worker_us, money{places} \
              FROM attempts"
         ),
         Vec::new(),

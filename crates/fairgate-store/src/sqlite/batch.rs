@@ -167,6 +167,8 @@ impl<'a> SqliteBatch<'a> {
                 signed(attempt.charged_uncached),
                 signed(attempt.cache_written_tokens),
                 signed(attempt.cache_written_1h_tokens),
+                signed(attempt.worker_us),
+                attempt.price_set,
             ],
         )?;
         Ok(rows > 0)
@@ -184,9 +186,13 @@ impl<'a> SqliteBatch<'a> {
         let lost = match attempt {
             Some(attempt) => {
                 let which = params![request, attempt];
+                run(self.connection, sql::NOTE_LOST_ATTEMPT, which)?;
                 first(self.connection, sql::DROP_LOST_ATTEMPT, which, read)?
             }
-            None => first(self.connection, sql::DROP_LOST, [request], read)?,
+            None => {
+                run(self.connection, sql::NOTE_LOST, [request])?;
+                first(self.connection, sql::DROP_LOST, [request], read)?
+            }
         };
         Ok(lost.map(|guess| {
             self.charges.add(guess.refund());
@@ -360,7 +366,7 @@ impl<'a> SqliteBatch<'a> {
     ) -> Result<DirectoryChangeResult> {
         let found = queries::found(self.connection, change.subject())?;
         let edit = change.edit(actor, at, found)?;
-        let version = if edit.statements.is_empty() {
+        let version = if edit.statements.is_empty() || !change.changes_directory() {
             queries::directory_version(self.connection)?
         } else {
             first(self.connection, sql::BUMP_VERSION, [], |row| row.int(0))?.unwrap_or(0)

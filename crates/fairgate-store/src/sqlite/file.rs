@@ -141,3 +141,97 @@ fn take_steps(connection: &Connection) -> Result<i64> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{Debug, Write as _};
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// What is logged on this thread, one line for each event.
+    #[derive(Clone, Default)]
+    struct LogLines(Arc<Mutex<Vec<String>>>);
+
+    struct LogLine(String);
+
+    impl Visit for LogLine {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            let _ = write!(self.0, "{field}={value:?} ");
+        }
+    }
+
+    impl Subscriber for LogLines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = LogLine(format!("{} ", event.metadata().level()));
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    const KEYS: &str = "
+INSERT INTO tenant_groups (name, weight, created_at) VALUES ('staff', 1, 5);
+INSERT INTO tenants (name, group_name, weight, disabled, created_at) VALUES ('chat', 'staff', 1, FALSE, 5);
+INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, classes, created_at)
+    VALUES ('key-a', 'chat', '', '', x'01', 1, 'null', 5), ('key-b', 'chat', '', '', x'02', 1, '[]', 5);
+INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, classes, created_at, revoked_at)
+    VALUES ('key-c', 'chat', '', '', x'03', 1, 'null', 5, 6);
+INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, busy, baseline, baseline_at,
+    window_bucket, window_tokens, window_oldest, window_completed, created_at)
+    VALUES ('web', 'chat', 1, 'ACTIVE', 1000, 2, FALSE, '{}', FALSE, 0, 0, 0, 0, 0, 0, 5);
+";
+
+    /// The upgrade to closed keys says once, in one line, who may do more than a new key or project.
+    #[test]
+    fn kept_rights_are_logged_in_one_line_and_once() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(migrations::VERSION_TABLE).unwrap();
+        for step in migrations::missing(0).unwrap().iter().take_while(|step| step.version <= 8) {
+            connection.execute_batch(step.sqlite).unwrap();
+            run(&connection, migrations::WRITE_VERSION, [step.version]).unwrap();
+        }
+        connection.execute_batch(KEYS).unwrap();
+        let log = LogLines::default();
+        let _here = tracing::subscriber::set_default(log.clone());
+        migrate(&connection).unwrap();
+        migrate(&connection).unwrap();
+        let lines = log.0.lock().unwrap().clone();
+        let lines: Vec<_> = lines.iter().filter(|line| line.contains("key-")).collect();
+        let [line] = lines[..] else { panic!("one line: {lines:?}") };
+        for part in [
+            "WARN",
+            "keys=key-a, key-b ",
+            "projects=web ",
+            "2 keys and 1 projects",
+            "key list --wide",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        // A new database has nobody to tell of.
+        migrate(&Connection::open_in_memory().unwrap()).unwrap();
+        assert_eq!(
+            log.0.lock().unwrap().iter().filter(|line| line.contains("keep what")).count(),
+            1
+        );
+    }
+}

@@ -150,6 +150,7 @@ async fn sums_by_everything(database: Database) {
         output_tokens: 10,
         charged: 21,
         provider_tokens: 21,
+        worker_us: 90,
         money: MicroUnits::ZERO,
         waited_us_mean: 2_000,
         waited_us_p50: Some(1_500),

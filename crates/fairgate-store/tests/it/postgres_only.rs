@@ -121,6 +121,21 @@ fn abandoned_reservations_are_resolved_once_and_the_paused_process_corrects_them
 }
 
 #[test]
+fn a_gateway_knows_how_many_others_have_the_database_open() {
+    run(Kind::Postgres, |database| async move {
+        let one = database.open().await;
+        assert_eq!(one.other_gateways().await.unwrap(), 0);
+        let (other, third) = (database.open().await, database.open().await);
+        assert_eq!(one.other_gateways().await.unwrap(), 2);
+        other.close().await.unwrap();
+        assert_eq!(
+            (one.other_gateways().await.unwrap(), third.other_gateways().await.unwrap()),
+            (1, 1)
+        );
+    });
+}
+
+#[test]
 fn those_who_live_find_those_who_died() {
     run(Kind::Postgres, |database| async move {
         let lease = Duration::from_millis(300);

@@ -54,6 +54,8 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         cache_written_1h_tokens: 1,
         estimate_uncached: 130,
         charged_uncached: charged.saturating_add(3),
+        worker_us: 30,
+        price_set: Some("wt-1".to_owned()),
         claim: None,
     }
 }

@@ -1,15 +1,21 @@
 //! The command `fairgate calibrate`, which shows what the time of a pool's workers costs.
 
+mod plot;
+
 use anyhow::Result;
 use clap::Args;
-use fairgate_api::admin::{CalibrationBody, WorkerCalibrationBody, WorkerPricesBody};
+use fairgate_api::admin::{
+    CalibrationBody, NearestTokenWeightsBody, TypicalRequestBody, UnitSwitchBody,
+    WorkerCalibrationBody, WorkerPricesBody,
+};
 use fairgate_core::units::Percentage;
 use fairgate_table::{TableCell, TextTable};
 
 use super::{AdminOptions, escaped, understood};
 use crate::text_format::one_line;
 
-/// Show what the time of a pool's workers costs, what tenants use of it, and the block to state for it.
+/// Show what the time of a pool's workers costs, what tenants use of it, what `unit: worker_time` would change for them,
+/// and the block to state for it.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
     #[command(flatten)]
@@ -41,9 +47,21 @@ fn text(body: &CalibrationBody) -> Result<String> {
         lines.push(summary(worker));
         lines.push(format!("  {}", in_words(&worker.prices)));
         lines.extend(worker.notes.iter().map(|note| format!("  ! {note}")));
+        lines.extend(plot::plot(&worker.recent_windows));
     }
     lines.push(String::new());
     lines.push(table(body)?);
+    if let Some(switch) = &body.switch {
+        lines.push(format!(
+            "What unit: worker_time would change, by the last {} s:",
+            switch.window_s
+        ));
+        lines.push(switch_table(switch)?);
+    }
+    if let Some(weights) = &body.token_weights {
+        lines.push(weights_line(weights));
+        lines.push(String::new());
+    }
     lines.push("To state these prices, so that nothing is learned:".to_owned());
     lines.push(block(prices));
     Ok(lines.join("\n"))
@@ -125,18 +143,64 @@ fn table(body: &CalibrationBody) -> Result<String> {
                         "{} in ({} cached), {} out",
                         request.input_tokens, request.cached_tokens, request.output_tokens
                     )),
-                    TableCell::Number(time_of_request(request.cost_us)),
+                    TableCell::Number(cost(request)),
                 ]);
             }
         }
     }
+    written(&table)
+}
+
+fn written(table: &TextTable) -> Result<String> {
     let mut out = Vec::new();
     table.write(&mut out)?;
     Ok(String::from_utf8(out)?)
 }
 
-fn time_of_request(micros: u64) -> String {
-    time(micros.saturating_mul(1_000_000))
+/// Returns the table of what a change of the unit would change for each tenant.
+fn switch_table(switch: &UnitSwitchBody) -> Result<String> {
+    let mut table =
+        TextTable::new(vec!["tenant", "due", "got", "worker time", "after", "its requests"]);
+    for tenant in &switch.tenants {
+        table.row(vec![
+            TableCell::Text(one_line(&tenant.tenant)),
+            TableCell::Number(percentage(tenant.due_share)),
+            TableCell::Number(percentage(tenant.got_share)),
+            TableCell::Number(percentage(tenant.worker_time_share)),
+            TableCell::Number(percentage(tenant.worker_time_share_after)),
+            TableCell::Number(tenant.change.map_or_else(|| "-".to_owned(), signed_percentage)),
+        ]);
+    }
+    written(&table)
+}
+
+/// Tells the nearest weights of tokens, and how far they remain.
+fn weights_line(weights: &NearestTokenWeightsBody) -> String {
+    let NearestTokenWeightsBody { input, cached_input, output, least, most } = *weights;
+    let cached =
+        cached_input.map_or_else(String::new, |cached| format!(", cached_input: {cached}"));
+    format!(
+        "The nearest weights in tokens are {{input: {input}{cached}, output: {output}}}: typical requests would be charged \
+         {} to {} of their worker time.",
+        signed_percentage(least),
+        signed_percentage(most)
+    )
+}
+
+/// Formats the cost of a typical request with its margin, if that is known.
+fn cost(request: &TypicalRequestBody) -> String {
+    let cost = time(request.cost_us.saturating_mul(1_000_000));
+    match request.margin_us {
+        Some(margin_us) => {
+            let part = margin_us as f64 / request.cost_us.max(1) as f64;
+            format!("{cost} ± {:.1} %", 100.0 * part)
+        }
+        None => cost,
+    }
+}
+
+fn signed_percentage(part: f64) -> String {
+    format!("{:+.1} %", 100.0 * part)
 }
 
 fn percentage(part: f64) -> String {
@@ -167,7 +231,7 @@ fn block(prices: &WorkerPricesBody) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fairgate_api::admin::{TenantWorkBody, TypicalRequestBody};
+    use fairgate_api::admin::{PredictedWindowBody, TenantSwitchBody, TenantWorkBody};
 
     use super::*;
 
@@ -188,6 +252,7 @@ mod tests {
             cached_tokens: 0,
             output_tokens: 64,
             cost_us: 74_579,
+            margin_us: Some(1_492),
         };
         let worker = WorkerCalibrationBody {
             worker: "gpu".into(),
@@ -202,7 +267,17 @@ mod tests {
             changes: 0,
             notes: vec!["nothing is wrong".into()],
             requests: vec![request],
+            recent_windows: Vec::new(),
         };
+        let switched = TenantSwitchBody {
+            tenant: "rag".into(),
+            due_share: 0.5,
+            got_share: 0.498,
+            worker_time_share: 0.099,
+            worker_time_share_after: 0.5,
+            change: Some(4.05),
+        };
+        let unknown = TenantSwitchBody { tenant: "new".into(), change: None, ..switched.clone() };
         let tenant = TenantWorkBody {
             tenant: "rag".into(),
             provider_tokens: 4160,
@@ -216,6 +291,14 @@ mod tests {
             prices: Some(PRICES),
             workers: vec![worker],
             tenants: vec![tenant],
+            switch: Some(UnitSwitchBody { window_s: 60, tenants: vec![switched, unknown] }),
+            token_weights: Some(NearestTokenWeightsBody {
+                input: 1.0,
+                cached_input: Some(0.15),
+                output: 13.0,
+                least: -0.18,
+                most: 0.13,
+            }),
         }
     }
 
@@ -227,8 +310,15 @@ gpu  learning from 104 windows; windows are 1.6 % from predicted; full batch 15.
   a request 2.49 ms · input 10.60 µs · input × position 1.20 ns · cached 800.00 ns · output 188.00 µs · context × output 26.00 ns
   ! nothing is wrong
 
-tenant  tokens  worker time  worker  model  typical request                costs
-rag     90.0 %       50.0 %  gpu     llama  4096 in (0 cached), 64 out  74.57 ms
+tenant  tokens  worker time  worker  model  typical request                        costs
+rag     90.0 %       50.0 %  gpu     llama  4096 in (0 cached), 64 out  74.57 ms ± 2.0 %
+
+What unit: worker_time would change, by the last 60 s:
+tenant     due     got  worker time   after  its requests
+rag     50.0 %  49.8 %        9.9 %  50.0 %      +405.0 %
+new     50.0 %  49.8 %        9.9 %  50.0 %             -
+
+The nearest weights in tokens are {input: 1, cached_input: 0.15, output: 13}: typical requests would be charged -18.0 % to +13.0 % of their worker time.
 
 To state these prices, so that nothing is learned:
     cost:
@@ -244,11 +334,21 @@ To state these prices, so that nothing is learned:
     }
 
     #[test]
+    fn the_windows_of_a_worker_are_plotted() {
+        let mut body = calibration();
+        body.workers[0].recent_windows =
+            vec![PredictedWindowBody { measured_us: 500_000, predicted_us: 510_000 }];
+        assert!(text(&body).unwrap().contains("the last 1 windows in ms"));
+    }
+
+    #[test]
     fn a_pool_of_hosted_workers_has_no_prices() {
         let hosted = CalibrationBody {
             prices: None,
             workers: Vec::new(),
             tenants: Vec::new(),
+            switch: None,
+            token_weights: None,
             ..calibration()
         };
         assert!(text(&hosted).unwrap().contains("no worker of it has a time"));

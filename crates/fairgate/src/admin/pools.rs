@@ -218,11 +218,33 @@ fn model_row(
 
 /// Returns a worker's state, with the rest of a pause, or the reason why the worker gets no requests.
 pub(super) fn worker_state(worker: &WorkerBody) -> String {
-    let (state, reason) = (&worker.state, worker.reason.as_deref());
-    match &worker.quota {
-        Some(quota) => quota_state(state, quota, reason),
-        None => with_reason(state, reason),
+    let reason = worker.reason.as_deref();
+    match (outage(worker), &worker.quota) {
+        (Some(times), _) => with_reason(&format!("{} {times}", worker.state), reason),
+        (None, Some(quota)) => quota_state(&worker.state, quota, reason),
+        (None, None) => with_reason(&worker.state, reason),
     }
+}
+
+/// Returns the times of a worker's outage, such as `since 2026-11-18 12:03:41 UTC, tried again at 12:03:53 UTC`; `None` if
+/// the worker has none.
+pub(super) fn outage(worker: &WorkerBody) -> Option<String> {
+    let since = worker.down_since.as_deref()?;
+    let day = since.get(..10).unwrap_or_default();
+    Some(format!("since {day} {}, {}", utc_time(since), next_try(worker)))
+}
+
+/// Returns when a worker with an outage is tried again, such as `tried again at 12:03:53 UTC`.
+pub(super) fn next_try(worker: &WorkerBody) -> String {
+    match &worker.retry_at {
+        Some(at) => format!("tried again at {}", utc_time(at)),
+        None => "the next request tries it".to_owned(),
+    }
+}
+
+/// Returns the time of day of a moment in RFC 3339, such as `12:03:41 UTC`.
+pub(super) fn utc_time(at: &str) -> String {
+    at.get(11..19).map_or_else(|| at.to_owned(), |time| format!("{time} UTC"))
 }
 
 /// Returns the state of an account's worker or model, with the rest of a pause, or the reason for the state.

@@ -92,6 +92,7 @@ fn pool_of(client: &AdminClient, found: &RequestDetail) -> Option<PoolBody> {
 fn cost(request: &RequestBody) -> String {
     match &*request.unit {
         "worker_time" => format!("{} µs", request.cost),
+        "money" => format!("{} micro-units", request.cost),
         _ => format!("{} tokens", request.cost),
     }
 }

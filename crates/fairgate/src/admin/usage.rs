@@ -88,9 +88,13 @@ impl UsageArgs {
 impl UsageArgs {
     fn sums(&self, usage: &UsageReportBody) -> TextTable {
         let sums = ["requests", "failed", "input tokens", "cached", "output tokens"];
-        let charges = ["charged tokens", "got", "provider tokens", "money", "mean wait"];
+        let charges = ["charged tokens", "got", "provider tokens"];
+        let times: &[&str] =
+            if has_worker_time(usage) { &["worker time", "of worker time"] } else { &[] };
+        let waits = ["money", "mean wait"];
         let quantiles: &[&str] = if self.quantiles { &["p50", "p95"] } else { &[] };
-        let headings = [&[self.by], self.split.as_slice(), &sums, &charges, quantiles];
+        let headings =
+            [&[self.by], self.split.as_slice(), &sums, &charges, times, &waits, quantiles];
         let last = ["longest wait", "first token"];
         let mut table = TextTable::new(headings.concat().into_iter().chain(last));
         for row in &usage.rows {
@@ -110,8 +114,16 @@ impl UsageArgs {
             number(row.cached_tokens),
             number(row.output_tokens),
             number(row.charged_tokens),
-            TableCell::Number(got(row)),
+            TableCell::Number(percentage(row.got_share)),
             number(row.provider_tokens),
+        ]);
+        if has_worker_time(usage) {
+            cells.extend([
+                TableCell::Number(or_dash(row.worker_us.map(span))),
+                TableCell::Number(percentage(row.share_of_worker_time)),
+            ]);
+        }
+        cells.extend([
             TableCell::Number(money(row, usage)),
             TableCell::Number(span(row.waited_mean_us).to_string()),
         ]);
@@ -127,9 +139,14 @@ impl UsageArgs {
     }
 }
 
-/// Formats a row's part of all charged tokens, in percent; `-` if nothing was charged.
-fn got(row: &UsageRowBody) -> String {
-    or_dash(row.got_share.map(|share| format!("{:.1} %", share * 100.0)))
+/// Returns true if any row has time of own workers.
+fn has_worker_time(usage: &UsageReportBody) -> bool {
+    usage.rows.iter().any(|row| row.worker_us.is_some_and(|time| time > 0))
+}
+
+/// Formats a part of a total in percent; `-` if the total is 0.
+fn percentage(part: Option<f64>) -> String {
+    or_dash(part.map(|part| format!("{:.1} %", part * 100.0)))
 }
 
 /// Formats the cost of a row with the currency; `-` if there has never been a price.

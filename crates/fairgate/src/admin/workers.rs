@@ -260,6 +260,8 @@ mod tests {
             name: name.into(),
             state: state.into(),
             reason: None,
+            down_since: None,
+            retry_at: None,
             source: "dns".into(),
             address: "http://w".into(),
             in_flight: 0,

@@ -136,8 +136,12 @@ warning: policy_classes[0]: chat goes before batch and has no cap: ";
     assert!(pools.contains("Give it a cap below 4, which"), "{pools}");
     assert_eq!(
         pools.matches("warning:").count(),
-        2,
+        3,
         "the other pool has the default policy: {pools}"
+    );
+    assert!(
+        pools.contains("\nwarning: cost of llama, other: input, cached and output tokens weigh"),
+        "{pools}"
     );
 }
 

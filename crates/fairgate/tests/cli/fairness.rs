@@ -70,3 +70,26 @@ got: tokens served: costs of granted requests, corrected to what they used when 
 ";
     assert_eq!(text, expected);
 }
+
+/// A journal does not state what its pool counts, so the caller says it.
+#[test]
+fn a_pool_that_counts_worker_time_has_headings_and_sentences_in_microseconds() {
+    let journal = backlog(r#"{"share":{"by":"tenant"}}"#);
+    let of = |arguments: &[&str]| {
+        let unit = ["--unit", "worker_time"];
+        fairgate(&[&["replay", &journal], arguments, &unit].concat()).ok()
+    };
+    let table = of(&["--fairness"]);
+    assert!(table.contains("in flight  got µs  due µs  difference  bound\n"), "{table}");
+    assert!(table.contains("got: µs of worker time served: costs of granted requests"), "{table}");
+    assert!(table.contains("in µs of worker time per weight; below 0"), "{table}");
+    let story = of(&["--explain", "a1"]);
+    assert!(story.contains("with a cost of 500 µs of worker time"), "{story}");
+    let diff = of(&["--weight", "tenant:a=300", "--diff"]);
+    assert!(diff.lines().next().is_some_and(|line| line.contains("  µs  ")), "{diff}");
+    for text in [table, story, diff] {
+        assert!(!text.contains("token"), "{text}");
+    }
+    let wrong = fairgate(&["replay", &journal, "--fairness", "--unit", "seconds"]);
+    assert!(wrong.stderr.contains("[possible values: tokens, worker_time]"), "{}", wrong.stderr);
+}

@@ -2,8 +2,10 @@
 
 mod admin;
 mod agents;
+mod calibrate;
 mod crash;
 mod declared;
+mod early_version;
 mod editions;
 mod fleet;
 mod fleet_days;

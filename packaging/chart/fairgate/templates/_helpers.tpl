@@ -60,7 +60,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $_ := set $pools (toString .name) (pick . "max_queue" "brownout" "overlap_credit") -}}
 {{- end -}}
 {{- $part := dict "admin" .Values.admin "tls" .Values.tls "secret" .Values.secret "pools" $pools -}}
-{{- $_ := set $part "store" (pick ($config.store | default dict) "url" "spool" "spool_size_max") -}}
+{{- $_ := set $part "store" (pick ($config.store | default dict) "url" "spool" "spool_size_max" "clickhouse") -}}
 {{- $_ := set $part "journal" (toString $config.journal) -}}
 {{- $_ := set $part "metrics" (toString $config.metrics) -}}
 {{- $_ := set $part "fleet" (omit ($config.fleet | default dict) "webhooks") -}}

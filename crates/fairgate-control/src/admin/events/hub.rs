@@ -53,7 +53,9 @@ async fn look_until_unread(app: Arc<ControlPlane>) {
             row = ended.recv() => {
                 match row {
                     Ok(row) => app.event_hub.send(HubEvent::Ended(row)),
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Lagged(missed)) => {
+                        app.event_hub.send(HubEvent::EndedMissed(missed));
+                    }
                     Err(broadcast::error::RecvError::Closed) => return,
                 }
                 continue;

@@ -50,7 +50,7 @@ pub(in crate::admin) async fn list(
     Ok(Json(ProjectPage { items, next }))
 }
 
-/// Shows a project with its use, its target share, and the number of its tasks in each state.
+/// Shows a project with its use, what it is due and got, and the number of its tasks in each state.
 ///
 /// A tenant's key sees only that tenant's projects.
 #[utoipa::path(

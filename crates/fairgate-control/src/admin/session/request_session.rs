@@ -26,7 +26,7 @@ pub(super) const SESSION_HEADER: &str = "x-fairgate-session";
 /// Name of the secret in the store that seals the sessions.
 const SECRET_NAME: &str = "sessions";
 /// Path of the handlers that begin and end sessions.
-pub(super) const SESSION_PATH: &str = "/api/v1/session";
+pub(in super::super) const SESSION_PATH: &str = "/api/v1/session";
 
 /// The session of a request.
 #[derive(Clone, Debug)]

@@ -2,22 +2,8 @@ use std::io::Write;
 
 use super::*;
 
-/// Encodes bytes in base64 without padding.
-fn encoded(bytes: &[u8]) -> Vec<u8> {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = Vec::new();
-    for part in bytes.chunks(3) {
-        let bits = part.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
-        let bits = bits << (8 * (3 - part.len()));
-        for letter in 0..=part.len() {
-            text.push(LETTERS[(bits >> (18 - 6 * letter) & 63) as usize]);
-        }
-    }
-    text
-}
-
 fn scan(file: &[u8]) -> Option<PdfContent> {
-    PdfScanBudget { read_bytes: 1 << 20, ..Default::default() }.scan(&encoded(file))
+    PdfScanBudget { read_bytes: 1 << 20, ..Default::default() }.scan(&base64::encode(file))
 }
 
 fn deflated(bytes: &[u8]) -> Vec<u8> {
@@ -68,6 +54,31 @@ fn streams_count_by_what_they_are_inflated_to() {
     assert_eq!(scan(&pdf(&[PAGES, &stream("/Filter/FlateDecode", &bomb)])), None);
 }
 
+/// One page may hold any amount of text: its strings count, wherever and however often they are shown.
+#[test]
+fn text_counts_by_its_bytes() {
+    let text = format!("BT ({}) Tj ET", "words ".repeat(10_000));
+    let text_bytes = |parts: &[&[u8]]| scan(&pdf(parts)).unwrap().text_bytes;
+    let packed = stream("/Filter/FlateDecode", &deflated(text.as_bytes()));
+    assert_eq!(text_bytes(&[PAGES, &packed]), 60_000);
+    let plain = stream("/Length 60000", text.as_bytes());
+    assert_eq!(text_bytes(&[PAGES, &plain]), 60_000);
+    let hex = format!("BT <{}> Tj ET", "77".repeat(10_000));
+    let hex = stream("/Filter/FlateDecode", &deflated(hex.as_bytes()));
+    assert_eq!(text_bytes(&[PAGES, &hex, &packed]), 70_000);
+    // Three pages have the same content.
+    let shared =
+        b"3 0 obj<</Contents 9 0 R>> 4 0 obj<</Contents[9 0 R 9 0 R]>> 5 0 obj<</Contents 19 0 R>>";
+    assert_eq!(text_bytes(&[shared, &packed]), 180_000);
+    // What shows no text is no text, such as a font or a picture.
+    let other = stream("/Filter/FlateDecode", &deflated(&b"(font) data ".repeat(1000)));
+    assert_eq!(text_bytes(&[PAGES, &other]), 0);
+    // A font that reads a whole text for each letter.
+    let map = format!("1 beginbfchar <01> <{}> endbfchar", "0041".repeat(100));
+    let map = stream("/Filter/FlateDecode", &deflated(map.as_bytes()));
+    assert_eq!(scan(&pdf(&[PAGES, &map, &packed])), None);
+}
+
 #[test]
 fn what_hides_pages_is_unreadable() {
     let secret = deflated(PAGES);
@@ -86,7 +97,7 @@ fn what_hides_pages_is_unreadable() {
         assert_eq!(scan(&pdf(&[PAGES, &part])), None, "{}", String::from_utf8_lossy(&part));
     }
     let mut budget = PdfScanBudget { read_bytes: 10, ..Default::default() };
-    assert_eq!(budget.scan(&encoded(&pdf(&[PAGES]))), None);
+    assert_eq!(budget.scan(&base64::encode(&pdf(&[PAGES]))), None);
 }
 
 #[test]

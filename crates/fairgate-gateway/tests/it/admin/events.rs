@@ -1,11 +1,14 @@
 //! The stream of events.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use fairgate_core::units::Tokens;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use super::ledger::row;
 use super::{Fixture, TOKEN, request};
 use crate::support::SOON;
 
@@ -120,4 +123,104 @@ async fn a_tenant_reads_its_own_and_nothing_else() {
         assert_eq!(answer.refused(403), "admin_only", "{kinds}");
     }
     assert_eq!(it.get("/api/v1/events?kinds=loud").await.refused(400), "invalid_query");
+}
+
+/// Has so many attempts end at once.
+fn end_attempts(it: &Fixture, count: u64) {
+    for number in 0..count {
+        it.app().ended.tell(&row(&format!("r{number}"), "chat", 1));
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_told_how_much_it_missed_and_begins_anew() {
+    let it = Fixture::new().await;
+    let mut slow = Reading::of(&it, TOKEN, "?kinds=live,ended").await;
+    let mut quick = Reading::of(&it, TOKEN, "?kinds=ended").await;
+    assert_eq!(slow.next_of("live").await["full"], true);
+    // The slow reader takes nothing while more attempts end than are kept for it.
+    let ended = 1000;
+    end_attempts(&it, ended);
+    for _ in 0..ended {
+        quick.next_of("ended").await;
+    }
+    let gap = slow.next_of("gap").await;
+    assert_eq!(gap["kinds"], json!(["live", "ended"]));
+    let missed = gap["missed"].as_u64().expect("a number");
+    let mut told = 0;
+    let live = loop {
+        match slow.next().await {
+            (name, _) if name == "ended" => told += 1,
+            (name, live) if name == "live" => break live,
+            (name, data) => panic!("{name}: {data}"),
+        }
+    };
+    assert_eq!(live["full"], true, "what changed meanwhile is not known");
+    assert!(told >= 500 && told + missed >= ended, "{told} told, {missed} missed");
+}
+
+/// More attempts end at once than the gateway keeps for the task that tells the readers.
+#[tokio::test]
+async fn what_no_reader_can_be_told_is_counted_as_missed() {
+    let it = Fixture::new().await;
+    let mut reading = Reading::of(&it, TOKEN, "?kinds=live,ended").await;
+    reading.next_of("live").await;
+    let ended = 1500;
+    end_attempts(&it, ended);
+    let (mut told, mut missed) = (0, 0);
+    while told + missed < ended {
+        match reading.next().await {
+            (name, _) if name == "ended" => told += 1,
+            (name, data) if name == "gap" => {
+                missed += data["missed"].as_u64().expect("a number");
+            }
+            (name, _) => assert_eq!(name, "live"),
+        }
+    }
+    assert!(told > 0 && missed > 0, "{told} told, {missed} missed");
+}
+
+/// Lets a second pass, and gives the change of the fleet that is told then, if there is one.
+async fn change_after_a_second(reading: &mut Reading) -> Option<Value> {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    tokio::time::resume();
+    tokio::time::timeout(Duration::from_millis(30), reading.next_of("fleet")).await.ok()
+}
+
+/// The next change of the fleet.
+async fn next_change(reading: &mut Reading) -> Value {
+    loop {
+        if let Some(change) = change_after_a_second(reading).await {
+            return change;
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_of_the_fleet_are_told_to_the_admin() {
+    let it = Fixture::new().await;
+    it.tenant("prod", "chat").await;
+    let mut reading = Reading::of(&it, TOKEN, "?kinds=live,fleet").await;
+    reading.next_of("live").await;
+    // The first look finds what there is, and the second one what has changed since. Either may come first here.
+    for number in 0.. {
+        it.post("/api/v1/agents", json!({"id": format!("a{number}")})).await.expect(201);
+        if change_after_a_second(&mut reading).await.is_some() {
+            break;
+        }
+    }
+    it.post("/api/v1/projects", json!({"id": "web", "tenant": "chat"})).await.expect(201);
+    let change = loop {
+        let change = next_change(&mut reading).await;
+        if change["projects"].is_array() {
+            break change;
+        }
+    };
+    let project = &change["projects"][0];
+    assert_eq!((&project["id"], &project["tenant"]), (&json!("web"), &json!("chat")));
+    assert!(change["at"].is_string() && change.get("gone").is_none(), "{change}");
+    it.patch("/api/v1/projects/web", json!({"status": "ARCHIVED"})).await.expect(200);
+    let change = next_change(&mut reading).await;
+    assert_eq!((&change["gone"], change.get("agents")), (&json!({"projects": ["web"]}), None));
 }

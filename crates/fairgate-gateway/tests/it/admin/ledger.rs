@@ -46,6 +46,8 @@ pub(super) fn row(request: &str, tenant: &str, charged: u64) -> AttemptRow {
         cache_written_1h_tokens: 0,
         estimate_uncached: 11,
         charged_uncached: charged + 2,
+        worker_us: 25,
+        price_set: Some("wt-1".into()),
         claim: None,
     }
 }
@@ -67,8 +69,8 @@ async fn usage_is_summed_as_json_and_csv() {
     let csv = it.get("/api/v1/usage?since=1700000000&quantiles=true&format=csv").await;
     assert_eq!(csv.headers["content-type"], "text/csv; charset=utf-8");
     let lines: Vec<&str> = csv.text.split("\r\n").collect();
-    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,,,0.533333,5,5");
-    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6,7,0.00725,,,0.466666,5,5");
+    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,,,0.533333,5,5,25,0.5");
+    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6,7,0.00725,,,0.466666,5,5,25,0.5");
     let tiers = it.get("/api/v1/usage?since=1700000000&by=tier").await.expect(200);
     let hosted = json!({"name": "1", "requests": 2, "money": "0.0145", "provider_tokens": 14});
     for (field, value) in hosted.as_object().expect("fields") {
@@ -96,7 +98,7 @@ async fn rows_are_listed_and_found_by_their_request() {
         "request": "r1", "attempt": 1, "last": true, "started_at": "2023-11-14T22:13:20.000000Z", "group": "a",
         "tenant": "chat", "key": "key-1", "agent": null, "session": null, "route": "/v1/chat/completions",
         "stream": false, "model": "sim", "pool": "sim", "worker": "sim", "estimate_tokens": 10, "estimate_uncached_tokens": 11, "input_tokens": 3,
-        "cached_tokens": 1, "cache_written_tokens": 0, "cache_written_1h_tokens": 0, "output_tokens": 4, "charged_tokens": 7, "charged_uncached_tokens": 9, "provider_tokens": 7, "money": "0.00725", "price": "price-1", "tier": 1, "class": "chat", "project": null, "task": null, "epoch": null, "usage": "reported", "waited_us": 5,
+        "cached_tokens": 1, "cache_written_tokens": 0, "cache_written_1h_tokens": 0, "output_tokens": 4, "charged_tokens": 7, "charged_uncached_tokens": 9, "provider_tokens": 7, "worker_us": 25, "price_set": "wt-1", "money": "0.00725", "price": "price-1", "tier": 1, "class": "chat", "project": null, "task": null, "epoch": null, "usage": "reported", "waited_us": 5,
         "first_token_us": 6, "total_us": 7, "status": 200, "outcome": "completed", "code": null, "brownout": false, "occupied": 0,
     });
     assert_eq!(rows["items"][0], expected);
@@ -107,6 +109,7 @@ async fn rows_are_listed_and_found_by_their_request() {
     let own = it.as_key(&chat, "GET", "/api/v1/requests/r1", json!(null)).await.expect(200);
     let own = &own["attempts"][0];
     assert_eq!((&own["estimate_tokens"], &own["charged_tokens"]), (&json!(11), &json!(9)));
+    assert_eq!((&own["worker_us"], &own["price_set"]), (&json!(null), &json!(null)));
     let not_own = it.as_key(&batch, "GET", "/api/v1/requests/r1", json!(null)).await;
     assert_eq!(not_own.refused(404), "not_found");
 }

@@ -45,17 +45,82 @@ fn properties_of(schema: &str) -> BTreeSet<String> {
     found
 }
 
+/// Schemas of what has these numbers.
+const SCHEMAS: [&str; 7] =
+    ["PoolView", "TenantView", "GroupView", "Class", "MyPool", "RequestDetail", "ProjectView"];
+/// Files with the tables that show these numbers. All are in the command line's source.
+const TABLES: [&str; 4] =
+    ["live/shares.rs", "fleet/overview.rs", "fleet/project.rs", "top/screen.rs"];
+/// Headings of those tables that are no number of the table in the glossary.
+const OTHER_HEADINGS: [&str; 30] = [
+    "agent",
+    "agents",
+    "budget",
+    "class",
+    "cost",
+    "deficit",
+    "estimate",
+    "flight",
+    "flow",
+    "hosted tokens",
+    "money",
+    "of tokens",
+    "of worker time",
+    "order",
+    "others",
+    "own tokens",
+    "project",
+    "quantum",
+    "reason",
+    "request",
+    "state",
+    "status",
+    "task",
+    "tasks",
+    "tier",
+    "title",
+    "waited",
+    "weight",
+    "why",
+    "worker",
+];
+
+/// What the command line's source has in this file.
+fn source(name: &str) -> String {
+    file(&format!("crates/fairgate/src/admin/{name}"))
+}
+
+/// The headings in the source of a table: the texts of its lists, and of its columns with a width.
+fn headings(source: &str) -> BTreeSet<String> {
+    let code = source.split("#[cfg(test)]").next().expect("code");
+    let mut found = BTreeSet::new();
+    for (begin, end) in [
+        ("headings = vec![", "];"),
+        ("TextTable::new(vec![", "])"),
+        ("Vec<ScreenColumn> = ", ";"),
+        ("[ScreenColumn; ", "];"),
+    ] {
+        let lists = code.split(begin).skip(1).map(|rest| rest.split(end).next().expect("a list"));
+        found.extend(lists.flat_map(texts).map(str::to_owned));
+    }
+    let more = ["headings.extend(", "columns.extend(", "columns.push("];
+    let lines = code.lines().filter(|line| more.iter().any(|call| line.contains(call)));
+    found.extend(lines.flat_map(texts).map(str::to_owned));
+    found
+}
+
+/// The string literals of a piece of code.
+fn texts(code: &str) -> impl Iterator<Item = &str> {
+    code.split('"').skip(1).step_by(2)
+}
+
 #[test]
 fn every_name_of_a_number_exists() {
-    let mut fields = BTreeSet::new();
-    for schema in ["PoolView", "TenantView", "GroupView", "Class", "MyPool", "RequestDetail"] {
-        fields.extend(properties_of(schema));
-    }
-    let metrics = file("crates/fairgate/tests/cli/surface/metrics.txt");
-    let shown = file("crates/fairgate/src/admin/live/shares.rs");
-    let requests = file("crates/fairgate/src/admin/request.rs");
+    let fields: BTreeSet<String> = SCHEMAS.into_iter().flat_map(properties_of).collect();
+    let metrics = file("docs/metrics.md");
+    let shown = TABLES.map(source).concat() + &source("request.rs");
     let rows = rows();
-    assert!(rows.len() > 15, "{rows:?}");
+    assert!(rows.len() > 20, "{rows:?}");
     let mut words = BTreeSet::new();
     for row in &rows {
         let [number, json, cli, metric, word] = &row[..] else { panic!("five cells: {row:?}") };
@@ -63,14 +128,84 @@ fn every_name_of_a_number_exists() {
             assert!(fields.contains(name), "{number}: no field {name}");
         }
         for name in names(cli) {
-            let is_shown = shown.contains(name) || requests.contains(name);
+            let is_shown = texts(&shown).any(|text| text.contains(name));
             assert!(is_shown, "{number}: the command line does not show {name:?}");
         }
         for name in names(metric) {
             let family = name.trim_end_matches("_total");
-            assert!(metrics.contains(family), "{number}: no metric {name}");
+            assert!(metrics.contains(&format!("`{family}`")), "{number}: no metric {name}");
         }
         assert!(words.insert(word.clone()), "{word:?} stands for two numbers");
+    }
+}
+
+#[test]
+fn the_tables_of_the_command_line_have_no_other_names() {
+    let rows = rows();
+    let known: BTreeSet<&str> = rows.iter().flat_map(|row| names(&row[2])).collect();
+    let mut checked = 0;
+    for table in TABLES {
+        let found = headings(&source(table));
+        assert!(found.len() > 5, "{table}: {found:?}");
+        for heading in &found {
+            // A heading of two words beside a bar, such as `got ▇ due │`.
+            let words = heading.split(['▇', '█', '│']).map(str::trim).filter(|it| !it.is_empty());
+            for word in words {
+                let is_known = known.contains(word) || OTHER_HEADINGS.contains(&word);
+                assert!(is_known, "{table}: the glossary does not have {word:?}");
+                checked += usize::from(known.contains(word));
+            }
+        }
+    }
+    assert!(checked > 25, "{checked}");
+}
+
+/// The help of a metric says what the metric is in the word that everything else uses for it.
+#[test]
+fn the_help_of_a_metric_has_the_word_of_its_number() {
+    let reference = file("docs/metrics.md");
+    for row in rows() {
+        let [_, _, _, metric, word] = &row[..] else { panic!("five cells: {row:?}") };
+        let stem = word.split(" p").next().expect("a word").trim_end_matches(" %");
+        let stem = ["ing", "ed"].iter().find_map(|end| stem.strip_suffix(end)).unwrap_or(stem);
+        for name in names(metric) {
+            let begin = format!("| `{}` |", name.trim_end_matches("_total"));
+            let line = reference.lines().find(|line| line.starts_with(&begin));
+            let line = line.unwrap_or_else(|| panic!("docs/metrics.md has no {name}"));
+            let help = line.trim_end_matches('|').rsplit('|').next().expect("a meaning");
+            let has_word =
+                help.to_lowercase().contains(stem) || (stem == "runn" && help.contains("hold"));
+            assert!(has_word, "{name}: {help:?} does not say {word:?}");
+        }
+    }
+}
+
+/// No page of the documentation uses a former name, but where it says that it is one.
+#[test]
+fn the_documentation_uses_no_former_name() {
+    let former: Vec<String> = rows()
+        .iter()
+        .filter_map(|row| Some(row[1].split_once("formerly")?.1.to_owned()))
+        .flat_map(|cell| names(&cell).into_iter().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|name| name.contains('_'))
+        .collect();
+    assert!(former.len() > 5, "{former:?}");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut pages = vec!["README.md".to_owned()];
+    for entry in fs::read_dir(docs).expect("a folder") {
+        let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+        // The last two are other programs' words: of a planner's snapshot, and of other schedulers.
+        let is_other = ["glossary.md", "schedule.md", "policy.md"].contains(&&*name);
+        if name.ends_with(".md") && !is_other {
+            pages.push(format!("docs/{name}"));
+        }
+    }
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in pages {
+        for line in file(&page).lines().filter(|line| !line.to_lowercase().contains("former")) {
+            let used = former.iter().find(|name| line.contains(name.as_str()));
+            assert!(used.is_none(), "{page} has {used:?}: {line}");
+        }
     }
 }
 
@@ -82,7 +217,7 @@ fn former_names_are_marked_and_have_new_ones() {
         let Some((new, former)) = row[1].split_once("formerly") else { continue };
         for name in names(former) {
             let mut found = 0;
-            for schema in ["PoolView", "TenantView", "GroupView", "Class", "MyPool"] {
+            for schema in SCHEMAS {
                 let parts = schemas[schema]["allOf"].as_array().cloned().unwrap_or_default();
                 let all = parts.iter().chain([&schemas[schema]]);
                 for field in all.filter_map(|part| part["properties"].get(name)) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Fixture, TOKEN, request};
 
 /// Every path with its method that needs the admin token.
-const ADMIN_ONLY: [(&str, &str); 30] = [
+const ADMIN_ONLY: [(&str, &str); 31] = [
     ("GET", "/api/v1/groups"),
     ("POST", "/api/v1/groups"),
     ("GET", "/api/v1/groups/a"),
@@ -27,6 +27,7 @@ const ADMIN_ONLY: [(&str, &str); 30] = [
     ("POST", "/api/v1/keys/a/rotate"),
     ("POST", "/api/v1/keys/a/revoke"),
     ("GET", "/api/v1/keys/a/budgets"),
+    ("GET", "/api/v1/budgets"),
     ("GET", "/api/v1/usage"),
     ("GET", "/api/v1/attempts"),
     ("GET", "/api/v1/audit"),
@@ -58,7 +59,7 @@ async fn nothing_opens_without_the_token() {
     }
     let denied = it.get("/metrics").await.text;
     let line = denied.lines().find(|line| line.starts_with("fairgate_admin_denied_total"));
-    assert_eq!(line, Some("fairgate_admin_denied_total 93"));
+    assert_eq!(line, Some("fairgate_admin_denied_total 96"));
 }
 
 #[tokio::test]

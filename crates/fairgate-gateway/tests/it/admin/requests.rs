@@ -27,7 +27,8 @@ async fn a_request_is_told_what_is_ahead_of_it() {
     let found = it.get("/api/v1/requests/c2").await.expect(200);
     assert_eq!(found["state"], "waiting");
     assert_eq!(found["waiting"]["grants_ahead"], 1);
-    let ahead = json!([{"path": ["b", "batch", "key-of-batch"], "requests": 1, "tokens": 70}]);
+    let ahead =
+        json!([{"path": ["b", "batch", "key-of-batch"], "requests": 1, "tokens": 70, "cost": 70}]);
     assert_eq!(found["waiting"]["ahead"], ahead);
     assert_eq!(found["waiting"]["levels"][0]["by"], "group");
     assert_eq!(found["waiting"]["levels"][0]["readiness"], "ready");
@@ -44,7 +45,10 @@ async fn a_request_is_told_what_is_ahead_of_it() {
     let own = it.as_key(&chat, "GET", "/api/v1/requests/c2", json!(null)).await;
     assert!(!own.text.contains("batch"), "others are not named: {}", own.text);
     let own = own.expect(200);
-    assert_eq!(own["waiting"]["ahead"], json!([{"path": ["others"], "requests": 1, "tokens": 70}]));
+    assert_eq!(
+        own["waiting"]["ahead"],
+        json!([{"path": ["others"], "requests": 1, "tokens": 70, "cost": 70}])
+    );
     let not_own = it.as_key(&batch, "GET", "/api/v1/requests/c2", json!(null)).await;
     assert_eq!(not_own.refused(404), "not_found");
 

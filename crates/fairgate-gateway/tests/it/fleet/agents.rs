@@ -106,18 +106,22 @@ async fn an_agent_adds_tasks_to_the_project_that_it_works_for_alone() {
     it.task("web", "t", json!({})).await;
     it.task("api", "elsewhere", json!({"resume_after": 4_000_000_000_000_000_i64})).await;
     let agent = it.agent("a1", json!({})).await;
-    let new = |project: &str| json!({"tasks": [{"id": "more", "project": project, "prompt": "x", "needs": ["t"]}]});
+    let named = |id: &str, project: &str| json!({"tasks": [{"id": id, "project": project, "prompt": "x", "needs": ["t"]}]});
+    let new = |project: &str| named(&format!("{project}:more"), project);
     assert_eq!(refused(agent.post("tasks", new("web")).await, 409), "no_task");
     let claim = agent.claims().await;
     let other = agent.post("tasks", new("api")).await;
     assert_eq!(other.json()["error"]["field"], "tasks[0].project");
     assert_eq!(refused(other, 422), "invalid");
+    let plain = agent.post("tasks", named("more", "web")).await;
+    assert_eq!(plain.json()["error"]["field"], "tasks[0].id", "{}", plain.text());
+    assert!(plain.text().contains("web:more"), "{}", plain.text());
     let added = expect(agent.post("tasks", new("web")).await, 201);
     assert_eq!(added["added"][0]["state"], "DEFINED");
     assert_eq!(refused(agent.get("tasks/elsewhere/why").await, 404), "not_found");
-    expect(agent.get("tasks/more/why").await, 200);
+    expect(agent.get("tasks/web:more/why").await, 200);
     claim.completes(0).await;
-    assert_eq!(agent.claims().await.task, "more");
+    assert_eq!(agent.claims().await.task, "web:more");
     it.close().await;
 }
 

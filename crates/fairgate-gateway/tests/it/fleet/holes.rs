@@ -285,6 +285,7 @@ async fn foreign_ids_are_no_oracle() {
     let claim = agent.claims().await;
     assert_eq!(claim.task, "one");
     it.task("secret", "hidden", json!({})).await;
+    it.task("secret", "secret:hidden", json!({})).await;
     expect(it.post("workspaces", workspace).await, 201);
     let same = |there: Answer, absent: Answer, names: [&str; 2]| {
         assert_eq!(there.status, absent.status);
@@ -292,6 +293,13 @@ async fn foreign_ids_are_no_oracle() {
         assert_eq!(text(&there, names[0]), text(&absent, names[1]));
     };
     let tries = [
+        ("id", ["hidden", "nothing"], json!("hidden"), json!("nothing")),
+        (
+            "id",
+            ["secret:hidden", "secret:nothing"],
+            json!("secret:hidden"),
+            json!("secret:nothing"),
+        ),
         ("needs", ["hidden", "nothing"], json!(["hidden"]), json!(["nothing"])),
         ("workspace", ["secret-w", "nothing"], json!("secret-w"), json!("nothing")),
     ];

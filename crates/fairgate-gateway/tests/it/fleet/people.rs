@@ -175,6 +175,7 @@ async fn metrics_name_projects_for_the_admin_alone() {
         "fairgate_fleet_tasks{state=\"READY\"} 3",
         "fairgate_fleet_project_used_tokens{project=\"web\"} 0",
         "fairgate_fleet_project_tasks{project=\"web\",state=\"READY\"} 3",
+        "fairgate_fleet_project_due_ratio{project=\"web\"} 0.75",
         "fairgate_fleet_project_target_ratio{project=\"web\"} 0.75",
     ] {
         assert!(text.contains(line), "{line}: {text}");
@@ -197,9 +198,15 @@ async fn the_fleet_is_seen_as_a_whole() {
     assert_eq!((&seen["budget"], &seen["used"]), (&json!(1_000_000), &json!(0)));
     assert_eq!(seen["running"][0]["id"].as_str(), Some(claim.task.as_str()));
     assert_eq!(seen["agents"][0]["task"].as_str(), Some(claim.task.as_str()));
-    let targets: Vec<&Value> =
-        seen["projects"].as_array().unwrap().iter().map(|project| &project["target_ppm"]).collect();
-    assert!(targets.contains(&&json!(750_000)) && targets.contains(&&json!(250_000)), "{seen}");
+    let due: Vec<(&Value, &Value)> = seen["projects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|project| (&project["due_share"], &project["target_ppm"]))
+        .collect();
+    for one in [(0.75, 750_000), (0.25, 250_000)] {
+        assert!(due.contains(&(&json!(one.0), &json!(one.1))), "{seen}");
+    }
     assert!(seen["waiting"].as_array().is_some_and(|waiting| !waiting.is_empty()), "{seen}");
     it.close().await;
 }

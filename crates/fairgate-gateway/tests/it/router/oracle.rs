@@ -1,12 +1,27 @@
 //! Whether a tenant can find out that another one has sent a prompt: it sends a copy, and looks at everything that its key
 //! may read.
 
+use std::collections::BTreeSet;
+
+use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
 use super::*;
+use crate::support::SOON;
 
 /// Fields that differ between two runs of the same requests: times and random ids.
-const RANDOM: [&str; 12] = [
+const RANDOM: [&str; 20] = [
     "id",
     "request",
+    "at",
+    "since",
+    "until",
+    "waited_mean_us",
+    "waited_p50_us",
+    "waited_p95_us",
+    "waited_max_us",
+    "first_token_mean_us",
     "key",
     "submitted_at",
     "started_at",
@@ -55,6 +70,68 @@ fn unit_of_time(text: &str) -> Option<(usize, usize)> {
     })
 }
 
+/// What the engine has told the client in its answer, and what follows from that alone.
+const REPORTED: [&str; 2] = ["cached_tokens", "money"];
+
+/// Takes the reported fields out of a view, and gives their values.
+fn take_reported(view: &mut Value, name: &str, values: &mut BTreeSet<String>) {
+    match view {
+        Value::Object(fields) => {
+            values.extend(fields.remove(name).map(|value| value.to_string()));
+            fields.values_mut().for_each(|inside| take_reported(inside, name, values));
+        }
+        Value::Array(items) => {
+            items.iter_mut().for_each(|inside| take_reported(inside, name, values));
+        }
+        _ => {}
+    }
+}
+
+/// An open stream of events.
+struct EventReader {
+    body: Incoming,
+    text: String,
+}
+
+impl EventReader {
+    async fn open(house: &House, key: &str, kinds: &str) -> Self {
+        let path = format!("/api/v1/events?kinds={kinds}");
+        let answer = get(&path).key(key).begin(house.gateway.addr()).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        Self { body: answer.into_body(), text: String::new() }
+    }
+
+    /// The data of the next event.
+    async fn next(&mut self) -> Value {
+        let reading = async {
+            loop {
+                if let Some((event, rest)) = self.text.split_once("\n\n") {
+                    let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+                    let data = data.map(|data| serde_json::from_str(data).unwrap());
+                    self.text = rest.to_owned();
+                    if let Some(data) = data {
+                        return data;
+                    }
+                    continue;
+                }
+                let frame = self.body.frame().await.expect("more").unwrap();
+                self.text.push_str(std::str::from_utf8(&frame.into_data().unwrap()).unwrap());
+            }
+        };
+        tokio::time::timeout(SOON, reading).await.expect("an event comes")
+    }
+}
+
+/// The service in a tenant's history depends on what is cached. The other points only tell times.
+fn check_history(history: &Value) {
+    for pool in history["pools"].as_array().unwrap() {
+        for name in ["got", "due", "difference", "bound", "asked"] {
+            assert_eq!(pool[name], Value::Null, "{name}: {history}");
+            assert_eq!(pool[format!("{name}_tokens")], Value::Null, "{name}: {history}");
+        }
+    }
+}
+
 /// Everything that this key may read of its requests and its pools.
 async fn views(house: &House, key: &str) -> Value {
     let read = async |path: &str| get(path).key(key).ask(house.gateway.addr()).await;
@@ -74,24 +151,77 @@ async fn views(house: &House, key: &str) -> Value {
     for id in ids {
         details.push(read(&format!("/api/v1/requests/{id}")).await.json());
     }
-    let mut all = json!({"list": list.take(), "me": me.take(), "details": details});
+    check_history(&read("/api/v1/me/history?since=10m").await.json());
+    let attempts = read("/api/v1/me/attempts").await.json();
+    let usage = read("/api/v1/me/usage?by=model&split=agent&quantiles=true").await.json();
+    let mut all = json!({
+        "list": list.take(), "me": me.take(), "details": details, "attempts": attempts, "usage": usage,
+    });
     without_random_fields(&mut all);
     all
 }
 
-/// Everything that a tenant sees while its request waits, is in flight and has ended, if another tenant has sent a prompt
-/// about `topic` before. Also the costs that the admin sees while the request waits.
-async fn seen_after(topic: &str, with_classes: bool) -> ([Value; 3], (u64, u64)) {
+/// How the pool orders requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PoolKind {
+    /// By share, on two workers at one address.
+    Shares,
+    /// By classes that follow from what is cached, on one worker.
+    Classes,
+}
+
+impl PoolKind {
+    /// A pool with one slot, in which a request that a cache has costs less, also in money.
+    fn config(self, folder: &Folder, url: &str) -> Config {
+        let mut config = match self {
+            Self::Classes => with_policy(folder, url),
+            Self::Shares => config(folder, url),
+        };
+        config.upstreams[0].slots = Some(1);
+        if self == Self::Shares {
+            config.upstreams.push(beside(&config, "b", url));
+            config.pools[0].workers.push("b".into());
+        }
+        let pool = &mut config.pools[0];
+        pool.capacity = 1;
+        pool.prefix_index = index(PrefixScope::Pool);
+        pool.cost.cached_milli = 0;
+        let rates = PriceRates {
+            input: PerMillion::parse("1000").unwrap(),
+            cached_input: PerMillion::parse("100").unwrap(),
+            ..PriceRates::default()
+        };
+        let currency = Currency::parse("EUR").unwrap();
+        config.prices = ModelPrices::new(vec![Price::new("sim", None, currency, rates, None)]);
+        config
+    }
+}
+
+/// The answer of an engine that has so many tokens of the prompt cached.
+fn usage_with(cached: u64) -> String {
+    let details = json!({"cached_tokens": cached});
+    json!({"usage": {"prompt_tokens": 900, "completion_tokens": 1, "prompt_tokens_details": details}})
+        .to_string()
+}
+
+/// What a tenant and the admin see of a request, before which another tenant has sent a prompt about a topic.
+struct SeenOfCopy {
+    /// All that the tenant sees while it waits, is in flight and has ended, without the fields that the engine reports.
+    states: [Value; 3],
+    /// Values of each of the [`REPORTED`] fields.
+    reported: [BTreeSet<String>; 2],
+    /// Costs that the admin sees while it waits: the real one, and the one without the cache.
+    costs: (u64, u64),
+    /// Workers of the first prompt and of the copy, as the admin sees them.
+    workers: [Option<String>; 2],
+}
+
+/// Sends a prompt about `topic`, and then, as another tenant, one about rivers. The engine has the latter cached if they are
+/// the same.
+async fn seen_after(topic: &str, kind: PoolKind) -> SeenOfCopy {
     let mut engine = Scripted::start().await;
     let folder = Folder::new();
-    let mut config = match with_classes {
-        true => with_policy(&folder, &engine.url()),
-        false => config(&folder, &engine.url()),
-    };
-    config.pools[0].capacity = 1;
-    config.upstreams[0].slots = Some(1);
-    config.pools[0].prefix_index = index(PrefixScope::Pool);
-    config.pools[0].cost.cached_milli = 0;
+    let config = kind.config(&folder, &engine.url());
     let house = house_in(folder, config, DirectoryLimits::default()).await;
     let limits = DirectoryLimits {
         tokens_per_minute: Some(PER_MINUTE.unsigned_abs()),
@@ -103,51 +233,81 @@ async fn seen_after(topic: &str, with_classes: bool) -> ([Value; 3], (u64, u64))
         let question = post(CHAT, &conversation(topic, 0)).key(key);
         tokio::spawn(async move { question.ask(addr).await })
     };
-    let usage = r#"{"usage":{"prompt_tokens":900,"completion_tokens":1}}"#;
     let first = ask(&house.key, topic);
-    engine.call().await.answer(200, "application/json", usage);
+    engine.call().await.answer(200, "application/json", usage_with(0));
     assert_eq!(first.await.unwrap().status, StatusCode::OK);
     // The only slot is taken, so that the copy waits.
     let holding = ask(&house.key, "meadow");
     let held = engine.call().await;
+    let mut ended = EventReader::open(&house, &curious, "ended").await;
     let copy = ask(&curious, "rivers");
     house.until(|status| status.waiting == 1).await;
     let waiting = views(&house, &curious).await;
     let admin = get("/api/v1/requests?state=waiting").key("admin").ask(addr).await.json();
     let item = &admin["items"][0];
-    let costs = (&item["cost_tokens"], &item["cost_uncached_tokens"]);
-    let costs = (costs.0.as_u64().unwrap(), costs.1.as_u64().unwrap());
-    held.answer(200, "application/json", usage);
+    let costs = (item["cost"].as_u64().unwrap(), item["cost_uncached"].as_u64().unwrap());
+    held.answer(200, "application/json", usage_with(0));
     assert_eq!(holding.await.unwrap().status, StatusCode::OK);
     let call = engine.call().await;
     // The live view is at most 200 ms old.
     tokio::time::sleep(Duration::from_millis(250)).await;
     let in_flight = views(&house, &curious).await;
-    call.answer(200, "application/json", usage);
-    assert_eq!(copy.await.unwrap().status, StatusCode::OK);
-    house.rows_soon(3).await;
+    let cached = if topic == "rivers" { 800 } else { 0 };
+    call.answer(200, "application/json", usage_with(cached));
+    let answer = copy.await.unwrap();
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"], cached);
+    let rows = house.rows_soon(3).await;
     tokio::time::sleep(Duration::from_millis(250)).await;
-    let ended = views(&house, &curious).await;
+    let mut at_last = views(&house, &curious).await;
+    at_last["event"] = ended.next().await;
+    without_random_fields(&mut at_last["event"]);
+    drop(ended);
     house.close().await;
-    ([waiting, in_flight, ended], costs)
+    let mut states = [waiting, in_flight, at_last];
+    let reported = REPORTED.map(|name| {
+        let mut values = BTreeSet::new();
+        states.iter_mut().for_each(|state| take_reported(state, name, &mut values));
+        values
+    });
+    let workers = [rows[0].worker.clone(), rows[2].worker.clone()];
+    SeenOfCopy { states, reported, costs, workers }
 }
 
-/// `expected_wait_ms` and times left out, a copy looks like a prompt that nobody has sent.
+/// `expected_wait_ms` and times left out, a copy looks like a prompt that nobody has sent. Only what the engine itself says in
+/// its answer differs, and what it makes the answer cost.
 #[tokio::test]
 async fn a_copy_of_anothers_prompt_looks_like_a_prompt_that_nobody_has_sent() {
-    for with_classes in [false, true] {
-        let (copied, (cost, uncached)) = seen_after("rivers", with_classes).await;
-        assert!(cost * 3 < uncached, "the index did not know the prompt: {cost} of {uncached}");
-        let (unknown, (cost, same)) = seen_after("oceans", with_classes).await;
-        assert_eq!((cost, uncached), (same, same), "the admin sees both costs");
-        for (state, (copied, unknown)) in
-            ["waiting", "in flight", "ended"].iter().zip(copied.iter().zip(&unknown))
-        {
-            assert_eq!(copied, unknown, "{state}, with classes: {with_classes}");
+    let kinds = [PoolKind::Shares, PoolKind::Classes];
+    let seen = kinds.map(|kind| async move {
+        let (copied, unknown) =
+            tokio::join!(seen_after("rivers", kind), seen_after("oceans", kind));
+        (kind, copied, unknown)
+    });
+    for (kind, copied, unknown) in futures_util::future::join_all(seen).await {
+        let (cost, uncached) = copied.costs;
+        assert!(cost * 2 < uncached, "the index did not know the prompt: {cost} of {uncached}");
+        assert_eq!(copied.workers[0], copied.workers[1], "it went where it is cached");
+        assert_eq!(unknown.costs, (uncached, uncached), "the admin sees both costs");
+        let states = ["waiting", "in flight", "ended"].iter();
+        for (state, (copied, unknown)) in states.zip(copied.states.iter().zip(&unknown.states)) {
+            assert_eq!(copied, unknown, "{state}, {kind:?}");
         }
-        assert_eq!(copied[0]["list"]["items"][0]["cost_tokens"], uncached);
-        let ended = &copied[2]["details"][0]["attempts"][0];
-        assert_eq!(ended["estimate_tokens"], uncached);
+        for (place, (of_copy, of_new)) in
+            [("800", "0"), ("\"0.18\"", "\"0.90\"")].iter().enumerate()
+        {
+            let has = |seen: &SeenOfCopy, value: &str| seen.reported[place].contains(value);
+            assert!(has(&copied, of_copy), "{:?}", copied.reported);
+            assert!(has(&unknown, of_new) && !has(&unknown, of_copy), "{:?}", unknown.reported);
+        }
+        let item = &copied.states[0]["list"]["items"][0];
+        assert_eq!(item["cost"], uncached);
+        assert_eq!(copied.states[1]["list"]["items"][0]["worker"], Value::Null);
+        for row in ["/details/0/attempts/0", "/attempts/items/0", "/event"] {
+            let row = copied.states[2].pointer(row).expect(row);
+            assert_eq!(row["worker"], Value::Null, "{row}");
+            assert!(row["charged_tokens"].as_u64() >= Some(900), "{row}");
+        }
     }
 }
 

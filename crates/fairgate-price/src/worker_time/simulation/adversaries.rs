@@ -6,7 +6,7 @@ use std::vec::Vec;
 use fairgate_random::SeededRng;
 
 use super::super::meter::LearningState;
-use super::super::{GrantedRequest, RequestWork, WorkSource, WorkerTimeMeter};
+use super::super::{GrantedRequest, RequestWork, WorkSource, WorkerPrices, WorkerTimeMeter};
 use super::engine::{EnginePrices, H200};
 use super::tenants::{SimulatedTenant, TenantConduct, two_tenants};
 use super::{WorkerSimulation, seeds};
@@ -136,20 +136,22 @@ fn send_arbitrary_events(seed: u64) -> WorkerTimeMeter {
     meter
 }
 
+fn all_of(prices: WorkerPrices) -> [u64; 6] {
+    let WorkerPrices { request, input, input_input, cached, output, context_output } = prices;
+    [request, input, input_input, cached, output, context_output]
+}
+
 #[test]
 fn arbitrary_events_leave_prices_within_their_bounds() {
     for seed in 0..20 * seeds().count() as u64 {
         let meter = send_arbitrary_events(seed);
-        let prices = meter.price_set().prices;
-        // A step is at most 100 s, so the dearest price is 64 times 100 s.
-        for price in
-            [prices.request, prices.input, prices.cached, prices.output, prices.context_output]
-        {
-            assert!(
-                price <= 6_400_000_000_000_000 + 64 * 400_000_000_000_000,
-                "seed {seed}: {prices:?}"
-            );
+        let (prices, most) = (meter.price_set().prices, meter.greatest_prices);
+        let bounds = all_of(most);
+        for (price, most) in all_of(prices).into_iter().zip(bounds) {
+            assert!(price <= most, "seed {seed}: {prices:?} beyond {most:?}");
         }
+        // The bounds are finite: a step is at most 100 s, and so is what it is a multiple of.
+        assert!(bounds.iter().all(|most| *most <= 32_000_000_000_000_000), "seed {seed}: {most:?}");
         assert!(meter.memory_bytes() <= 256 * 1024, "{}", meter.memory_bytes());
     }
 }

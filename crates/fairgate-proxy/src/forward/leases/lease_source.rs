@@ -113,7 +113,7 @@ impl ReadSource for ReadLeaseSource {
         routed: &RequestIn<'_, RoutedRequest>,
         setup: &PoolSetup,
         _: &ServedModel,
-        _: &ClientChoices,
+        chosen: &ClientChoices,
     ) -> Result<ExpectedUsage, Refusal> {
         let Self { expected, charged, .. } = *self;
         let uncached_input = expected.input;
@@ -121,13 +121,7 @@ impl ReadSource for ReadLeaseSource {
             expected,
             charged,
             charged_uncached: charged,
-            scheduled: cost::scheduled(
-                setup,
-                &routed.arrival().caller.tenant,
-                &routed.ask,
-                expected,
-                None,
-            ),
+            scheduled: cost::scheduled(routed, setup, &chosen.worker, expected, None)?,
             uncached_input,
             prefix: None,
             last_worker: None,

@@ -164,14 +164,12 @@ impl<'p> RequestIn<'p, InFlightRequest> {
     pub(in crate::forward) fn mark_sent(&mut self, brownout: bool, quota: u64) {
         let (arrival, InFlightRequest { counted, flight }) = self.parts();
         let (tenant, model) = (&*arrival.caller.tenant, &*counted.ask.model);
-        let setup = counted.pool.setup();
         flight.mark_sent(&counted.pool.name, brownout, quota);
         let TokenEstimate { input, output, .. } = counted.terms.expected;
         let cached = counted.terms.cached_on(&flight.worker.upstream.name);
         let usage = TokenUsage { input, cached: cached.min(input), output };
-        let slots = setup.metered_slots(&flight.worker.upstream);
         let expected = worker_time::work(usage, counted.ask.choices);
-        flight.start_metering(slots, (tenant, model), expected, counted.ask.stream);
+        flight.start_metering((tenant, model), expected, counted.ask.stream);
     }
 
     /// Notes in the prefix index that the worker's cache will hold the prompt.
@@ -191,8 +189,8 @@ impl<'p> RequestIn<'p, InFlightRequest> {
     /// Tells the permit what would be counted if the caller left now. `first_token` is true if the first
     /// token has come.
     pub(in crate::forward) fn note_used(&mut self, first_token: bool) {
-        let InFlightRequest { counted, flight } = &mut **self;
-        flight.note_used(&counted.pool, first_token);
+        let (arrival, InFlightRequest { counted, flight }) = self.parts();
+        flight.note_used(arrival, counted, first_token);
     }
 
     /// Records that the attempt failed and which party is at fault. If the worker is at fault, the pool no longer

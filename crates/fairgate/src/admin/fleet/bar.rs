@@ -1,14 +1,19 @@
-//! Draws a project's share as a bar of characters.
+//! Draws the parts of the tokens that a project got and is due as a bar of characters.
+
+use crate::text_format::millionths;
 
 /// Width of a bar in characters.
 const WIDTH: u64 = 24;
 
-/// Draws a project's share as the filled part and its target as a mark: `██████████│·····`.
-pub(super) fn bar(share_ppm: u64, target_ppm: Option<u64>) -> String {
-    let place = |ppm: u64| (ppm.min(1_000_000) * WIDTH + 500_000) / 1_000_000;
-    let filled = place(share_ppm);
-    // The mark is in the last cell that the target fills.
-    let mark = target_ppm.map(|target| place(target).max(1) - 1);
+/// Heading of a column of bars.
+pub(super) const BAR_HEADING: &str = "got █ due │";
+
+/// Draws what a project got as the filled part, and what it is due as a mark: `██████████│·····`.
+pub(super) fn bar(got: Option<f64>, due: Option<f64>) -> String {
+    let place = |part: f64| (millionths(part).min(1_000_000) * WIDTH + 500_000) / 1_000_000;
+    let filled = got.map_or(0, place);
+    // The mark is in the last cell that the due part fills.
+    let mark = due.map(|due| place(due).max(1) - 1);
     let cell = |i: u64| match (mark == Some(i), i < filled) {
         (true, _) => '│',
         (false, true) => '█',
@@ -22,11 +27,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_show_share_and_target() {
-        assert_eq!(bar(0, None), "························");
-        assert_eq!(bar(500_000, Some(500_000)), "███████████│············");
-        assert_eq!(bar(1_000_000, Some(750_000)), "█████████████████│██████");
-        assert_eq!(bar(0, Some(0)), "│·······················");
-        assert_eq!(bar(250_000, Some(1_000_000)), "██████·················│");
+    fn bars_show_got_and_due() {
+        assert_eq!(bar(None, None), "························");
+        assert_eq!(bar(Some(0.5), Some(0.5)), "███████████│············");
+        assert_eq!(bar(Some(1.0), Some(0.75)), "█████████████████│██████");
+        assert_eq!(bar(Some(0.0), Some(0.0)), "│·······················");
+        assert_eq!(bar(Some(0.25), Some(1.0)), "██████·················│");
     }
 }

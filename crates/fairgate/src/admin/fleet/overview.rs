@@ -1,4 +1,4 @@
-//! The command `fairgate fleet`, which shows shares, running tasks and waiting tasks, once or repeatedly.
+//! The command `fairgate fleet`, which shows projects with what they are due and got, running tasks and waiting tasks, once or repeatedly.
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
@@ -10,18 +10,18 @@ use clap::Args;
 use fairgate_api::fleet::{
     FleetAgentState, FleetProjectStatus, FleetView, ProjectView, TaskLine, TaskState,
 };
-use fairgate_core::units::{Micros, Percentage};
+use fairgate_core::units::Micros;
 use fairgate_table::{TableCell, TextTable};
 use serde_json::Value;
 
 use super::super::live::{print_now, redrawn};
 use super::super::{AdminOptions, understood};
-use super::bar::bar;
+use super::bar::{BAR_HEADING, bar};
 use super::{at, name_or_dash};
 use crate::output::terminal_width;
-use crate::text_format::{TimeSpan, counted, one_line, safe_name};
+use crate::text_format::{TimeSpan, counted, one_line, percentage, safe_name};
 
-/// Show each project's share and target, the running tasks, and the waiting tasks with the reason.
+/// Show what each project is due and got, the running tasks, and the waiting tasks with the reason.
 #[derive(Debug, Args)]
 pub(crate) struct FleetArgs {
     #[command(flatten)]
@@ -100,9 +100,9 @@ fn projects(list: &[ProjectView]) -> TextTable {
     let headings = vec![
         "project",
         "weight",
-        "share",
+        BAR_HEADING,
+        "due",
         "got",
-        "target",
         "used",
         "charged",
         "set aside",
@@ -117,15 +117,12 @@ fn projects(list: &[ProjectView]) -> TextTable {
             FleetProjectStatus::Active => project.id.clone(),
             status => format!("{} ({status})", project.id),
         };
-        let ppm = |ppm: Option<u64>| {
-            ppm.map_or("-".to_owned(), |ppm| Percentage::from_ppm(ppm).to_string())
-        };
         table.row(vec![
             TableCell::Text(name),
             TableCell::Number(project.weight.to_string()),
-            TableCell::Text(bar(project.share_ppm.unwrap_or(0), project.target_ppm)),
-            TableCell::Number(ppm(project.share_ppm)),
-            TableCell::Number(ppm(project.target_ppm)),
+            TableCell::Text(bar(project.got_share, project.due_share)),
+            TableCell::Number(percentage(project.due_share)),
+            TableCell::Number(percentage(project.got_share)),
             TableCell::Number(project.used.to_string()),
             TableCell::Number(project.charged.to_string()),
             TableCell::Number(project.reserved.to_string()),

@@ -8,7 +8,6 @@ use clap::{Args, Subcommand};
 use fairgate_api::fleet::{
     FleetProjectStatus, NewProject, ProjectPatch, ProjectShareWeight, ProjectView,
 };
-use fairgate_core::units::Percentage;
 use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::{Value, json};
@@ -20,7 +19,7 @@ use super::super::{AdminOptions, escaped, fetch_all, given_names};
 use super::at;
 use super::bar::bar;
 use crate::output::StdoutWriter;
-use crate::text_format::one_line;
+use crate::text_format::{one_line, percentage};
 
 /// Manage projects, the owners of tasks. Each project gets a share of the tokens by its weight.
 #[derive(Debug, Args)]
@@ -33,13 +32,13 @@ pub(crate) struct ProjectCommand {
 
 #[derive(Debug, Subcommand)]
 enum ProjectAction {
-    /// List all projects with their shares, budgets and tasks.
+    /// List all projects with what they are due and got, their budgets and their tasks.
     List {
         /// Show the rights of the projects' task keys instead, one in each column.
         #[arg(long)]
         wide: bool,
     },
-    /// Show the share, the budget and the tasks by state of one project.
+    /// Show what one project is due and got, its budget, and its tasks by state.
     Show {
         /// Name of the project.
         name: String,
@@ -211,21 +210,18 @@ fn path(name: &str) -> String {
 
 fn projects(list: &[ProjectView]) -> TextTable {
     let mut table = TextTable::new(vec![
-        "project", "tenant", "status", "weight", "agents", "share", "target", "used", "budget",
+        "project", "tenant", "status", "weight", "agents", "due", "got", "used", "budget",
         "running", "ready", "tasks",
     ]);
     for project in list {
-        let ppm = |ppm: Option<u64>| {
-            ppm.map_or("-".to_owned(), |ppm| Percentage::from_ppm(ppm).to_string())
-        };
         table.row(vec![
             TableCell::Text(project.id.clone()),
             TableCell::Text(project.tenant.clone()),
             TableCell::Text(project.status.to_string()),
             TableCell::Number(project.weight.to_string()),
             TableCell::Text(agents(project)),
-            TableCell::Number(ppm(project.share_ppm)),
-            TableCell::Number(ppm(project.target_ppm)),
+            TableCell::Number(percentage(project.due_share)),
+            TableCell::Number(percentage(project.got_share)),
             TableCell::Number(project.used.to_string()),
             TableCell::Number(project.budget.map_or("-".to_owned(), |budget| budget.to_string())),
             TableCell::Number(project.running.to_string()),
@@ -268,15 +264,10 @@ fn agents(project: &ProjectView) -> String {
 fn print_project(project: &ProjectView, out: &mut StdoutWriter) -> io::Result<()> {
     let ProjectView { id, tenant, status, weight, .. } = project;
     writeln!(out, "project {id} of tenant {tenant}, weight {weight}: {status}")?;
-    if let Some(target) = project.target_ppm {
-        let share = project.share_ppm.unwrap_or(0);
-        let line = bar(share, Some(target));
-        writeln!(
-            out,
-            "share   {line}  {} of its target of {}",
-            Percentage::from_ppm(share),
-            Percentage::from_ppm(target)
-        )?;
+    if project.due_share.is_some() {
+        let line = bar(project.got_share, project.due_share);
+        let (due, got) = (percentage(project.due_share), percentage(project.got_share));
+        writeln!(out, "share   {line}  due {due}, got {got}")?;
     }
     let budget = match project.budget {
         Some(budget) => format!(" of a budget of {budget}"),

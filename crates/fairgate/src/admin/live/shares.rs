@@ -8,16 +8,16 @@ use fairgate_api::admin::{
     TiersView,
 };
 use fairgate_api::admin::{ModelQuotaBody, QuotaBody, WorkerBody};
-use fairgate_core::units::Percentage;
 use fairgate_money::MicroUnits;
 use fairgate_table::{TableCell, TextTable};
 
 use super::super::pools::{AccountRate, rate, worker_state};
 use super::super::{or_dash, span};
-use crate::text_format::one_line;
+use crate::text_format::{one_line, percentage};
 
-/// Unit of a pool that counts microseconds of a full worker.
+/// Unit of a pool that counts microseconds of a full worker, and of one that counts micro-units of money.
 const WORKER_TIME: &str = "worker_time";
+const MONEY: &str = "money";
 
 /// A row of the table of flows: a group, a tenant inside it, or a project of the fleet.
 struct ShareRow<'a> {
@@ -29,8 +29,8 @@ struct ShareRow<'a> {
     service: &'a ServiceView,
     /// True if the policy promises the flow its share of the tokens.
     promised: bool,
-    /// Use of own and of hosted workers; `None` for groups and projects.
-    tiers: Option<&'a TiersView>,
+    /// The tenant; `None` for groups and projects.
+    tenant: Option<&'a TenantView>,
 }
 
 impl<'a> ShareRow<'a> {
@@ -38,15 +38,15 @@ impl<'a> ShareRow<'a> {
         let GroupView { weight, weight_share, in_flight, queued, ref service, ref now, .. } =
             *group;
         let promised = now.promised;
-        Self { name, weight, weight_share, in_flight, queued, service, promised, tiers: None }
+        Self { name, weight, weight_share, in_flight, queued, service, promised, tenant: None }
     }
 
     /// Returns the row of a tenant, which is indented below the row of its group.
     fn of_tenant(tenant: &'a TenantView) -> Self {
         let TenantView { weight, weight_share, in_flight, queued, ref service, .. } = *tenant;
-        let (promised, tiers) = (tenant.now.promised, Some(&tenant.tiers));
         let name = format!("  {}", one_line(&tenant.tenant_id));
-        Self { name, weight, weight_share, in_flight, queued, service, promised, tiers }
+        let (promised, tenant) = (tenant.now.promised, Some(tenant));
+        Self { name, weight, weight_share, in_flight, queued, service, promised, tenant }
     }
 }
 
@@ -108,7 +108,8 @@ fn flows(pool: &PoolView) -> Vec<ShareRow<'_>> {
 
 fn shares(pool: &PoolView, currency: &str) -> TextTable {
     let (flows, unit) = (flows(pool), &*pool.unit);
-    let TiersView { own, hosted } = &pool.tiers;
+    let TiersView { own, hosted, worker_us } = &pool.tiers;
+    let has_time = *worker_us > 0;
     let has_tiers = hosted.requests > 0;
     let has_money = [own, hosted].into_iter().any(spends);
     let has_caps = flows.iter().any(|flow| flow.service.cap_use.is_some());
@@ -116,7 +117,7 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
     let mut headings = vec![
         "flow",
         "weight",
-        "share",
+        "weight share",
         "in flight",
         "waiting",
         got_heading(unit),
@@ -125,6 +126,7 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
         "bound",
     ];
     headings.extend(has_caps.then_some("cap use"));
+    headings.extend(has_time.then_some(["of tokens", "of worker time"]).into_iter().flatten());
     headings.extend(has_tiers.then_some(["own tokens", "hosted tokens"]).into_iter().flatten());
     headings.extend(has_money.then_some("money"));
     headings.extend(has_order.then_some("order"));
@@ -143,15 +145,25 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
             TableCell::Number(or_dash(service.bound)),
         ];
         row.extend(has_caps.then(|| TableCell::Number(percentage(service.cap_use))));
+        if has_time {
+            let part = |part: fn(&TenantView) -> Option<f64>| match flow.tenant {
+                Some(tenant) => TableCell::Number(percentage(part(tenant))),
+                None => TableCell::Number(String::new()),
+            };
+            row.extend([part(|it| it.share_of_tokens), part(|it| it.share_of_worker_time)]);
+        }
         if has_tiers {
             let tokens = |used: fn(&TiersView) -> &TierUseView| {
-                let tokens = flow.tiers.map(|tiers| used(tiers).provider_tokens.to_string());
+                let tokens = flow.tenant.map(|it| used(&it.tiers).provider_tokens.to_string());
                 TableCell::Number(tokens.unwrap_or_default())
             };
             row.extend([tokens(|tiers| &tiers.own), tokens(|tiers| &tiers.hosted)]);
         }
         if has_money {
-            let money = flow.tiers.and_then(spent).map(|money| format!("{money}{currency}"));
+            let money = flow
+                .tenant
+                .and_then(|it| spent(&it.tiers))
+                .map(|money| format!("{money}{currency}"));
             row.push(TableCell::Number(money.unwrap_or_default()));
         }
         row.extend(has_order.then(|| order(service)));
@@ -162,15 +174,27 @@ fn shares(pool: &PoolView, currency: &str) -> TextTable {
 
 /// Returns the word for the unit in which a pool counts.
 fn unit_word(unit: &str) -> &'static str {
-    if unit == WORKER_TIME { "µs" } else { "tokens" }
+    match unit {
+        WORKER_TIME => "µs",
+        MONEY => "micro-units",
+        _ => "tokens",
+    }
 }
 
 fn got_heading(unit: &str) -> &'static str {
-    if unit == WORKER_TIME { "got µs" } else { "got tokens" }
+    match unit {
+        WORKER_TIME => "got µs",
+        MONEY => "got micro-units",
+        _ => "got tokens",
+    }
 }
 
 fn due_heading(unit: &str) -> &'static str {
-    if unit == WORKER_TIME { "due µs" } else { "due tokens" }
+    match unit {
+        WORKER_TIME => "due µs",
+        MONEY => "due micro-units",
+        _ => "due tokens",
+    }
 }
 
 /// Returns the cell with a flow's place in a strict order; empty if the flow is in none.
@@ -200,7 +224,7 @@ fn classes(classes: &[ClassView], unit: &str) -> Option<TextTable> {
     let mut headings = vec![
         "class",
         if has_deficits { "quantum" } else { "weight" },
-        "share",
+        "weight share",
         "in flight",
         "waiting",
         "oldest wait",
@@ -233,20 +257,6 @@ fn classes(classes: &[ClassView], unit: &str) -> Option<TextTable> {
         table.row(row);
     }
     Some(table)
-}
-
-/// Formats a part from 0 to 1 as a percentage, or as a dash if it is absent.
-fn percentage(part: Option<f64>) -> String {
-    or_dash(part.map(|part| Percentage::from_ppm(millionths(part))))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part is from 0 to 1, and other numbers saturate"
-)]
-fn millionths(part: f64) -> u64 {
-    (part * 1_000_000.0).round() as u64
 }
 
 /// Formats the service that a flow got minus the service that it was due, with the sign, and with a mark if the
@@ -291,10 +301,15 @@ fn spends(tier: &TierUseView) -> bool {
 }
 
 /// Returns a sentence for each worker that has a provider's limits, with the limits, their source, and the pause if
-/// there is one. A worker whose models have limits of their own has a sentence for each.
+/// there is one. A worker whose models have limits of their own has a sentence for each. A worker with an outage has a
+/// sentence with its times.
 fn providers(pool: &PoolView) -> Vec<String> {
     let mut sentences = Vec::new();
     for worker in &pool.workers {
+        let is_down = worker.down_since.is_some();
+        if is_down && (worker.quota.is_none() || !worker.models.is_empty()) {
+            sentences.push(format!("worker {}: {}", one_line(&worker.name), worker_state(worker)));
+        }
         let Some(quota) = &worker.quota else { continue };
         if worker.models.is_empty() {
             sentences.push(of_account(&one_line(&worker.name), &worker_state(worker), quota));
@@ -378,9 +393,9 @@ mod tests {
         let live = live(vec![PoolView { groups, ..pool("sim", "share by group") }]);
         let expected = "\
 pool sim: 8 of 8 in flight, 4 waiting; share by group
-flow  weight   share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
-a        100  50.0 %          4        2     1200120     1200000        +120   9000   87.5 %
-b        100  50.0 %          4        2     1190500     1200000     ! -9500   9000        -
+flow  weight  weight share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
+a        100        50.0 %          4        2     1200120     1200000        +120   9000   87.5 %
+b        100        50.0 %          4        2     1190500     1200000     ! -9500   9000        -
 ! b is outside its bound: got 1190500 tokens, due 1200000, bound 9000 tokens
 
 ";
@@ -409,9 +424,9 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
         let pool = PoolView { classes, ..pool("sim", "bands by class in strict order") };
         let text = format_pools(&live(vec![pool])).unwrap();
         let expected = "\
-class  weight  share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
-batch       -      -          4        2        1.5 s         900           -           -      -        -  strict: goes last
-chat        -      -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
+class  weight  weight share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
+batch       -             -          4        2        1.5 s         900           -           -      -        -  strict: goes last
+chat        -             -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
 ";
         assert!(text.contains(expected), "{text}");
     }
@@ -446,10 +461,13 @@ chat        -      -          4        2        1.5 s         900           -   
             provider_tokens: requests * 10,
             money: money.into(),
         };
-        let tiers = TiersView { own: used(7, "0.00"), hosted: used(3, "1.25") };
+        let tiers =
+            TiersView { own: used(7, "0.00"), hosted: used(3, "1.25"), worker_us: 5_000_000 };
         let tenant = TenantView {
             tenant_id: "chat".into(),
             fairshare_group: "staff".into(),
+            share_of_tokens: Some(1.0),
+            share_of_worker_time: Some(0.25),
             tiers: tiers.clone(),
             ..TenantView::default()
         };
@@ -457,6 +475,8 @@ chat        -      -          4        2        1.5 s         900           -   
             name: name.into(),
             state: state.into(),
             reason: None,
+            down_since: None,
+            retry_at: None,
             source: "file".into(),
             address: String::new(),
             in_flight: 0,
@@ -480,22 +500,39 @@ chat        -      -          4        2        1.5 s         900           -   
             asked_ms: Some(31_536_000_000),
             out: None,
         };
+        let down = WorkerBody {
+            reason: Some("connect: refused".into()),
+            down_since: Some("2026-11-18T12:03:41.000000Z".into()),
+            retry_at: Some("2026-11-18T12:03:53.250000Z".into()),
+            ..worker("vllm-c", "broken", None)
+        };
         let pool = PoolView {
             groups: vec![GroupView { name: "staff".into(), ..GroupView::default() }],
             tenants: vec![tenant],
-            workers: vec![worker("vllm", "up", None), worker("openai", "paused", Some(quota))],
+            workers: vec![
+                worker("vllm", "up", None),
+                worker("openai", "paused", Some(quota)),
+                down,
+            ],
             tiers,
             ..pool("gpt", "")
         };
         let live = LiveView { currency: Some("USD".into()), ..live(vec![pool]) };
         let text = format_pools(&live).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].ends_with("own tokens  hosted tokens     money"), "{text}");
-        assert!(lines[3].ends_with("70             30  1.25 USD"), "{text}");
+        let columns = "of tokens  of worker time  own tokens  hosted tokens     money";
+        assert!(lines[1].ends_with(columns), "{text}");
+        assert!(lines[2].ends_with('-'), "{text}");
+        let cells = "  100.0 %          25.0 %          70             30  1.25 USD";
+        assert!(lines[3].ends_with(cells), "{text}");
         assert_eq!(
             lines[4],
             "worker openai, account main: paused for 59.5 s (its provider asked for 31536000 s); requests/min 500 (learned), \
              tokens/min –"
+        );
+        assert_eq!(
+            lines[5],
+            "worker vllm-c: broken since 2026-11-18 12:03:41 UTC, tried again at 12:03:53 UTC: connect: refused"
         );
     }
 

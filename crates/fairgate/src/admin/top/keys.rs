@@ -3,6 +3,7 @@
 use fairgate_api::admin::WorkerBody;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::super::pools::outage;
 use super::flow_rows::FlowRow;
 use super::gateway_calls::{GatewayCall, TopChange};
 use super::model::{NumberKind, PoolFlowName, TopDialog, TopModel, TopTab};
@@ -253,8 +254,9 @@ fn explain(model: &mut TopModel) -> TopEffect {
             let WorkerBody { name, state, reason, source, address, slots_reason, .. } = worker;
             let title = format!("worker {}", safe_name(name));
             let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
+            let times = outage(worker).map_or(String::new(), |times| format!(" {times}"));
             let lines = [
-                format!("state: {state}"),
+                format!("state: {state}{times}"),
                 format!("reason: {}", known(reason)),
                 format!("address: {address}"),
                 format!("source: {source}"),

@@ -4,6 +4,7 @@ use fairgate_api::admin::{PoolView, RequestBody, WorkerBody};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use super::super::pools::{next_try, utc_time};
 use super::super::{or_dash, span, text_or_dash};
 use super::flow_rows::FlowRow;
 use super::model::{TopDialog, TopModel, TopTab};
@@ -123,9 +124,7 @@ pub(super) fn percent(share: Option<f64>) -> String {
 }
 
 fn heading(model: &TopModel) -> Line<'static> {
-    let at = model.look.live.as_ref().map_or("–", |live| &live.at);
-    // RFC 3339: the time of day, to the second.
-    let time = at.get(11..19).map_or(at.to_owned(), |time| format!("{time} UTC"));
+    let time = utc_time(model.look.live.as_ref().map_or("–", |live| &live.at));
     let mut spans = vec![
         Span::styled("fairgate top", bold()),
         Span::raw(format!("  {}  every {} s", one_line(&time), model.every)),
@@ -371,7 +370,7 @@ fn workers(model: &TopModel, room: usize) -> Vec<Line<'static>> {
             worker.state.clone(),
             format!("{}{slots}", worker.in_flight),
             worker.tier.to_string(),
-            text_or_dash(worker.reason.as_deref()),
+            reason(worker),
         ]
     };
     let style = |worker: &WorkerBody| match worker.state.as_str() {
@@ -381,6 +380,15 @@ fn workers(model: &TopModel, room: usize) -> Vec<Line<'static>> {
     };
     let rows = model.workers().into_iter().map(|worker| (cells(worker), style(worker)));
     table(&columns, rows.collect(), model.selected, room, "this pool has no worker")
+}
+
+/// Returns the reason for a worker's state, after the time of the next try if the worker has an outage.
+fn reason(worker: &WorkerBody) -> String {
+    match (&worker.down_since, worker.reason.as_deref()) {
+        (None, reason) => text_or_dash(reason),
+        (Some(_), None) => next_try(worker),
+        (Some(_), Some(reason)) => format!("{}: {}", next_try(worker), one_line(reason)),
+    }
 }
 
 fn fleet(model: &TopModel, room: usize) -> Vec<Line<'static>> {
@@ -402,7 +410,8 @@ mod tests {
         let mut model = TopModel::new(None, 1);
         let mut llama = pool("llama");
         let worker = json!({
-            "name": "vllm-c", "state": "broken", "reason": "5 failures", "source": "file", "address": "http://a/",
+            "name": "vllm-c", "state": "broken", "reason": "connect: refused",
+            "down_since": "2026-11-18T12:01:11.000000Z", "retry_at": "2026-11-18T12:03:53.250000Z", "source": "file", "address": "http://a/",
             "in_flight": 0, "prefill_tokens": 0, "slots": 16, "slots_reason": null, "engine": null, "cache": null,
             "cache_size": null, "tier": 0, "quota": null, "models": [],
         });
@@ -456,9 +465,7 @@ mod tests {
         let drawn = format!("{}{}│{}", "▇".repeat(8), " ".repeat(7), " ".repeat(15));
         assert!(wide[5].ends_with(&drawn), "{}", wide[5]);
         let workers = TopModel { tab: TopTab::Workers, ..model() };
-        assert!(
-            text(&workers, 80, 24)[4]
-                .contains("vllm-c               broken             0/16    0 5 failures")
-        );
+        let line = "vllm-c               broken             0/16    0 tried again at 12:03:53 UTC: connect: refused";
+        assert!(text(&workers, 120, 24)[4].contains(line));
     }
 }

@@ -207,6 +207,61 @@ fn a_request_is_followed_while_it_waits_and_when_it_has_ended() {
     assert_eq!(gateway.json(&["pool", "list"])[0]["held"], serde_json::json!([]));
 }
 
+/// Weights, caps and holds of classes and projects, by command; the pool's books stay as they are.
+#[test]
+fn classes_and_projects_are_weighed_capped_and_held_by_command() {
+    let folder = Folder::new();
+    let model = Model::start(SimOptions::default());
+    let policy = "    policy: {share: {by: class, classes: [{name: chat, weight: 100}, {name: batch, weight: 100}], \
+                  default: batch, inside: {share: {by: project}}}}\n";
+    fs::write(folder.join("fairgate.yaml"), one_pool(&model, "") + policy).expect("a file");
+    let gateway = Gateway::configured(&folder);
+    gateway.fairgate(&["group", "add", "g"]).ok();
+    gateway.fairgate(&["tenant", "add", "demo", "--group", "g"]).ok();
+    let key = gateway.key("demo");
+    assert_eq!(gateway.chat(&key, "Hello").status, 200);
+    let class = |name: &str| {
+        let pool = gateway.api("/api/v1/fairshare/live")["pools"][0].clone();
+        let classes = pool["classes"].as_array().expect("classes").clone();
+        classes.into_iter().find(|class| class["name"] == name).expect("the class")
+    };
+    let before = until("the request is counted", || {
+        Some(class("batch")).filter(|class| class["got_tokens"].as_u64() > Some(0))
+    });
+    let told = |words: &[&str]| gateway.fairgate(&[&["pool"], words].concat()).ok();
+    assert_eq!(
+        told(&["weight", "sim", "class", "batch", "300"]),
+        "batch has the weight 300 in pool sim\n"
+    );
+    assert_eq!(
+        told(&["cap", "sim", "class", "batch", "2"]),
+        "batch has at most 2 in flight in pool sim\n"
+    );
+    assert_eq!(told(&["hold", "sim", "class", "chat"]), "chat is held in pool sim\n");
+    assert_eq!(
+        told(&["cap", "sim", "project", "web", "4"]),
+        "web has at most 4 in flight in pool sim\n"
+    );
+    assert_eq!(told(&["hold", "sim", "project", "web"]), "web is held in pool sim\n");
+    let after = until("the live view has it", || {
+        Some(class("batch")).filter(|class| class["slot_cap"] == 2)
+    });
+    assert_eq!(after["weight"], 300);
+    assert_eq!(after["got_tokens"], before["got_tokens"], "the books were zeroed");
+    let held = || gateway.json(&["pool", "list"])[0]["held"].clone();
+    let both =
+        serde_json::json!([{"by": "class", "flow": "chat"}, {"by": "project", "flow": "web"}]);
+    until("both are held", || (held() == both).then_some(()));
+    assert_eq!(told(&["cap", "sim", "class", "batch", "none"]), "batch has no cap in pool sim\n");
+    assert_eq!(told(&["resume", "sim", "class", "chat"]), "chat goes on in pool sim\n");
+    assert_eq!(told(&["resume", "sim", "project", "web"]), "web goes on in pool sim\n");
+    until("nothing is held", || (held() == serde_json::json!([])).then_some(()));
+    // What the policy has no weight for is refused with why.
+    let refused = gateway.fairgate(&["pool", "weight", "sim", "project", "web", "2"]);
+    assert_eq!(refused.status, 1);
+    assert!(refused.stderr.contains("(no_effect)"), "{}", refused.stderr);
+}
+
 #[test]
 fn workers_are_added_drained_and_removed_by_command() {
     let folder = Folder::new();

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use fairgate_sim::SimOptions;
+use fairgate_sim::{ApiKey, SimOptions};
 use fairgate_testkit::postgres_server::shared_server;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -242,6 +242,30 @@ fn every_upstream_is_asked() {
     let silent = fairgate(&["check", "--probe", &file]);
     assert!(silent.stdout.contains("does not answer: "), "{silent:?}");
     assert!(failed(silent).contains("not every upstream is well: sim"));
+}
+
+#[test]
+fn an_upstream_that_refuses_the_credential_is_named_and_the_credential_is_not() {
+    let options =
+        SimOptions { api_key: Some(ApiKey::new("the-right-one")), ..SimOptions::instant() };
+    let (folder, model) = (Folder::new(), Model::start(options));
+    let text =
+        one_pool(&model, "").replace("slots: 16", "slots: 16, credential: {file: credential}");
+    let file = folder.join("fairgate.yaml");
+    fs::write(&file, text).expect("a file");
+    let probe = || fairgate(&["check", "--probe", &file.display().to_string()]);
+    fs::write(folder.join("credential"), "the-wrong-one").expect("a file");
+    let wrong = probe();
+    assert!(
+        wrong.stdout.contains("upstream     sim: ")
+            && wrong.stdout.contains(" refuses the credential (401)\n"),
+        "{wrong:?}"
+    );
+    assert!(!format!("{wrong:?}").contains("the-wrong-one"), "{wrong:?}");
+    assert!(failed(wrong).contains("not every upstream is well: sim"));
+    fs::write(folder.join("credential"), "the-right-one").expect("a file");
+    let right = probe();
+    assert!(right.ok().contains(" answers (200)\n"));
 }
 
 #[test]

@@ -77,9 +77,9 @@ fn projects_are_made_shown_changed_and_paused() {
     let lines: Vec<String> = told.lines().map(words).collect();
     assert_eq!(
         lines[0],
-        "project tenant status weight agents share target used budget running ready tasks"
+        "project tenant status weight agents due got used budget running ready tasks"
     );
-    assert_eq!(lines[1], "web demo ACTIVE 2.5 4 (claude 2, codex 1) - 100.0 % 0 1000000 0 0 0");
+    assert_eq!(lines[1], "web demo ACTIVE 2.5 4 (claude 2, codex 1) 100.0 % - 0 1000000 0 0 0");
     ok(&["project", "set", "web", "--budget", "none", "--exclusive", "--agent-max", ""]);
     let shown = ok(&["project", "show", "web"]);
     assert!(shown.starts_with("project web of tenant demo, weight 2.5: ACTIVE\n"), "{shown}");
@@ -96,6 +96,39 @@ fn projects_are_made_shown_changed_and_paused() {
     assert!(wrong.stderr.contains("there is no tenant \"nobody\" (not_found)"), "{}", wrong.stderr);
     let nothing = gateway.fairgate(&["project", "set", "web"]);
     assert!(nothing.stderr.contains("nothing to change"), "{}", nothing.stderr);
+}
+
+/// Work that spends nothing at the gateway is said, because it may have gone past it.
+#[test]
+fn tasks_that_are_completed_without_a_call_are_told() {
+    let folder = Folder::new();
+    let gateway = with_project(&folder);
+    for task in ["one", "two", "three"] {
+        gateway.fairgate(&["task", "add", "--project", "web", "--id", task, "Do it."]).ok();
+    }
+    let made = gateway.json(&["agent", "add", "ada"]);
+    let token = made["token"].as_str().expect("a token").to_owned();
+    let agent = Agent { gateway: &gateway, name: "ada".to_owned(), token };
+    let ends = |calls: bool| {
+        let claim = agent.post("claim", &json!({"wait_s": 10}));
+        if calls {
+            assert_eq!(gateway.chat(claim["key"].as_str().expect("a key"), "Hello").status, 200);
+        }
+        let task = claim["task"].as_str().expect("a task");
+        agent.post(&format!("tasks/{task}/complete"), &json!({"epoch": claim["epoch"]}));
+    };
+    ends(true);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(!told.contains("without a call"), "{told}");
+    let sentence = |tasks: &str| {
+        format!("\nweb: {tasks} completed without a call through the gateway within the window\n")
+    };
+    ends(false);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(told.contains(&sentence("1 task")), "{told}");
+    ends(false);
+    let told = gateway.fairgate(&["fleet"]).ok();
+    assert!(told.contains(&sentence("2 tasks")), "{told}");
 }
 
 #[test]

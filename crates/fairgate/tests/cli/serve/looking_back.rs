@@ -201,3 +201,37 @@ fn ended_requests_are_followed() {
     let both = gateway.fairgate(&["log", "--follow", "--until", "1h"]);
     assert!(both.status == 2 && both.stderr.contains("cannot be used with"), "{both:?}");
 }
+
+/// The models of an account are workers of the journal, and the replay gives each request the worker that it had.
+#[test]
+fn a_journal_with_the_models_of_an_account_is_replayed() {
+    let folder = Folder::new();
+    let models = vec!["fast".to_owned(), "slow".to_owned()];
+    let model = Model::start(SimOptions { models, ..SimOptions::instant() });
+    let config = one_pool(&model, "journal: {}\n")
+        .replace("slots: 16 }", "slots: 16, account: acme }")
+        .replace("models: [sim]", "models: [fast, slow]");
+    fs::write(folder.join("fairgate.yaml"), config).expect("a file");
+    let mut gateway = Gateway::configured(&folder);
+    gateway.fairgate(&["group", "add", "g"]).ok();
+    gateway.fairgate(&["tenant", "add", "chat", "--group", "g"]).ok();
+    let key = gateway.key("chat");
+    let mut asked = Vec::new();
+    for name in ["fast", "slow", "slow", "fast", "slow"] {
+        let body = json!({"model": name, "messages": [{"role": "user", "content": "Hello"}]});
+        let answer = ask(&gateway.url, "POST", "/v1/chat/completions", &key, &body.to_string());
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        asked.push((answer.id(), format!("sim/{name}")));
+    }
+    gateway.signal("TERM");
+    assert!(gateway.ended().success());
+    let journal = folder.join("data/journal/sim").display().to_string();
+    let replayed = crate::run::fairgate(&["replay", &journal]).ok();
+    let decisions = replayed.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let grants = decisions.filter(|line: &Value| line["decision"] == "grant");
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let granted: Vec<_> =
+        grants.map(|grant| (text(&grant["id"]), text(&grant["worker"]))).collect();
+    assert_eq!(granted, asked);
+}

@@ -174,6 +174,7 @@ fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<PoolWorker>) {
         is_drained: false,
         hits: Default::default(),
         meter: None,
+        metered_slots: Default::default(),
         expects_hits: false,
     };
     let pool = fairgate_config::PoolConfig { capacity: CAPACITY, ..config.pools.remove(0) };
