@@ -99,7 +99,7 @@ impl BatchSender {
         let (is_going_back, sent_again) = (self.is_going_back, self.sent_again);
         let first = self.outstanding.front_mut()?;
         let is_late = now.since(first.sent_at) >= RESEND_AFTER;
-        if !is_late && !(is_going_back && first.number != sent_again) {
+        if !is_late && (!is_going_back || first.number == sent_again) {
             return None;
         }
         first.sent_at = now;
