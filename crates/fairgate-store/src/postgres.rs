@@ -41,7 +41,7 @@ use crate::ledger::{
 use crate::log_throttle::LogThrottle;
 use crate::pending_permits::PendingPermits;
 use crate::private_files::{FileLock, private_folder};
-use crate::spool::{RejectedRow, Spool, SpoolFiles};
+use crate::spool::{RowWriter, Spool, SpoolFiles, SpoolIntake, SpoolPutError};
 use crate::store_options::StoreOptions;
 use crate::transaction::TransactionJob;
 use address::PostgresAddress;
@@ -75,6 +75,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct PostgresStore {
     address: Arc<PostgresAddress>,
     spool: Arc<Spool>,
+    /// Way of rows into the spool.
+    intake: Arc<SpoolIntake>,
     writer: mpsc::UnboundedSender<writer::PostgresWriterCommand>,
     /// Permits for rows that could not be written to the spool.
     permits: PendingPermits,
@@ -88,6 +90,26 @@ pub(crate) struct PostgresStore {
     connections: [Mutex<PostgresConnection>; CONNECTIONS],
     next_connection: AtomicUsize,
     closed: AtomicBool,
+}
+
+/// Channel from the spool's intake to the writer.
+struct ToPostgresWriter {
+    writer: mpsc::UnboundedSender<writer::PostgresWriterCommand>,
+    permits: PendingPermits,
+}
+
+impl RowWriter for ToPostgresWriter {
+    fn wake(&self) {
+        // If the writer has ended, the rows stay in their file for the next process.
+        let _ = self.writer.send(writer::PostgresWriterCommand::Rows);
+    }
+
+    fn keep(&self, attempt: Box<AttemptRow>) {
+        if let Some(turn) = self.permits.try_next() {
+            let (reply, _) = oneshot::channel();
+            let _ = self.writer.send(writer::PostgresWriterCommand::Record(attempt, turn, reply));
+        }
+    }
 }
 
 impl fmt::Debug for PostgresStore {
@@ -182,11 +204,14 @@ impl PostgresStore {
         tokio::spawn(PostgresTransactor::new(link()).run(jobs));
         tokio::spawn(lease.run(end));
         let desks = std::array::from_fn(|_| Mutex::new(link()));
+        let permits = PendingPermits::new(options.pending_max);
+        let to_writer = ToPostgresWriter { writer: writer.clone(), permits: permits.clone() };
         let store = Self {
             address,
+            intake: SpoolIntake::new(Arc::clone(&spool), Box::new(to_writer)),
             spool,
             writer,
-            permits: PendingPermits::new(options.pending_max),
+            permits,
             failing,
             liveness: pulse,
             log_throttle: LogThrottle::default(),
@@ -273,16 +298,10 @@ impl PostgresStore {
     }
 
     pub(crate) async fn record(&self, attempt: AttemptRow) -> Result<()> {
-        match self.spool.put(Box::new(attempt)) {
-            Ok(is_news) => {
-                if is_news {
-                    // If the writer has ended, the row stays in its file for the next process.
-                    let _ = self.writer.send(writer::PostgresWriterCommand::Rows);
-                }
-                Ok(())
-            }
-            Err(RejectedRow { problem: None, .. }) => Err(StoreError::Closed),
-            Err(RejectedRow { attempt, problem: Some(problem) }) => {
+        match self.intake.put(Box::new(attempt)).await {
+            Ok(()) => Ok(()),
+            Err(SpoolPutError::Closed) => Err(StoreError::Closed),
+            Err(SpoolPutError::Unwritten { attempt, problem }) => {
                 self.record_without_line(attempt, problem.to_string()).await
             }
         }
@@ -319,11 +338,13 @@ impl PostgresStore {
 
     /// Flushes the spool, unless it has more than [`FLUSH_ROWS_MAX`] rows.
     async fn flush_few(&self) -> Result<()> {
+        self.intake.write_waiting();
         if self.spool.pending_rows() > FLUSH_ROWS_MAX { Ok(()) } else { self.flush().await }
     }
 
     /// Writes all rows that are in the spool now to the database.
     async fn flush(&self) -> Result<()> {
+        self.intake.write_waiting();
         if self.spool.pending_rows() == 0 {
             return Ok(());
         }
@@ -406,6 +427,7 @@ impl PostgresStore {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Err(StoreError::Closed);
         }
+        self.intake.write_waiting();
         let (reply, written) = oneshot::channel();
         self.writer
             .send(writer::PostgresWriterCommand::Close(reply))

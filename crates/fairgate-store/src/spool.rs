@@ -8,6 +8,8 @@
 //! per row at 4 000 rows a second, and stalls while the disk syncs the log. On PostgreSQL, a commit takes a round trip,
 //! and never ends while the server is away.)
 //!
+//! Rows come in through [`SpoolIntake`], which makes the lines of all rows that wait and appends them with one write.
+//!
 //! Lines are appended to the last of several numbered files. A file is removed once all of its rows are in the
 //! database. A row that is both in a file and in the database after a kill is not charged twice, because the database
 //! knows its request and attempt.
@@ -24,14 +26,17 @@
 //! of the ledger first moves the pending rows of its own process into the database, so the query finds them.
 
 mod files;
+mod intake;
 mod line;
 mod segment;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use self::files::SpoolFiles;
+pub(crate) use self::intake::{RowWriter, SpoolIntake};
 use self::segment::{SpoolSegment, read_back};
 use crate::ledger::AttemptRow;
 use crate::private_files::{FileLock, private};
@@ -58,12 +63,41 @@ pub(crate) struct SpooledRow {
     segment: u64,
 }
 
-/// Row that could not be written to a file, and the reason.
+/// Error for a row that is in no file.
 #[derive(Debug)]
-pub(crate) struct RejectedRow {
-    pub(crate) attempt: Box<AttemptRow>,
-    /// Error of the file system; `None` if the row was rejected because the spool is closed.
-    pub(crate) problem: Option<io::Error>,
+pub(crate) enum SpoolPutError {
+    /// The spool accepts no more rows.
+    Closed,
+    /// The row could not be written.
+    Unwritten { attempt: Box<AttemptRow>, problem: io::Error },
+}
+
+/// Result of writing one row to the files.
+pub(crate) type PutResult = Result<(), SpoolPutError>;
+
+/// Lines of rows, one after the other, with the offset at which each of them ends.
+#[derive(Debug, Default)]
+pub(crate) struct SpoolLines {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl SpoolLines {
+    /// Replaces the lines by those of these rows.
+    fn set(&mut self, attempts: &[Box<AttemptRow>]) {
+        self.bytes.clear();
+        self.ends.clear();
+        for attempt in attempts {
+            line::write(attempt, &mut self.bytes);
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    /// Iterates over the lines, each with its offset.
+    fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| (start, &self.bytes[start..*end]))
+    }
 }
 
 /// Spool files, and the rows in them that are not in the database yet.
@@ -72,6 +106,8 @@ pub(crate) struct Spool {
     files: SpoolFiles,
     bounds: SpoolBounds,
     state: Mutex<SpoolState>,
+    /// True while the spool is open and the last write was successful. Changed together with the state.
+    is_healthy: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -95,7 +131,6 @@ struct SpoolState {
     /// that are in the database.
     put: u64,
     written: u64,
-    line: Vec<u8>,
     /// True if a line could not be written and no probe has succeeded since then. A shorter line that could be written
     /// does not reset this flag.
     failing: bool,
@@ -154,48 +189,71 @@ impl Spool {
             in_memory: 0,
             put: rows as u64,
             written: 0,
-            line: Vec::new(),
             failing: false,
             closed: false,
             lock,
         };
-        Ok(Self { files, bounds, state: Mutex::new(state) })
+        Ok(Self { files, bounds, state: Mutex::new(state), is_healthy: AtomicBool::new(true) })
     }
 
-    /// Writes a row to a file, which makes the row safe from a kill of the process. Returns true if the writer should
-    /// be woken. If the row cannot be written, the error contains the row.
-    pub(crate) fn put(&self, attempt: Box<AttemptRow>) -> Result<bool, RejectedRow> {
+    /// Writes rows to a file, which makes them safe from a kill of the process. The rows are written with one write, or
+    /// one by one if the file does not accept all of them. Adds a result for each row to `results`, in their order, and
+    /// returns true if the writer should be woken. `lines` is a buffer.
+    pub(crate) fn put<R>(
+        &self,
+        rows: R,
+        lines: &mut SpoolLines,
+        results: &mut Vec<PutResult>,
+    ) -> bool
+    where
+        R: AsRef<[Box<AttemptRow>]> + IntoIterator<Item = Box<AttemptRow>>,
+    {
+        lines.set(rows.as_ref());
         let mut state = self.state();
         if state.closed {
-            return Err(RejectedRow { attempt, problem: None });
+            results.extend(rows.into_iter().map(|_| Err(SpoolPutError::Closed)));
+            return false;
         }
-        let (segment, offset) = match state.append(&attempt, &self.files, self.bounds.bytes_max) {
-            Ok(place) => place,
-            Err(problem) => {
-                state.failing = true;
-                return Err(RejectedRow { attempt, problem: Some(problem) });
-            }
-        };
-        state.put += 1;
-        if let Some(backlog) = &mut state.backlog {
-            backlog.rows += 1;
-        } else if state.in_memory < self.bounds.memory_rows {
-            state.in_memory += 1;
-            state.waiting.push_back(SpooledRow { attempt, segment });
-        } else {
-            state.backlog = Some(SpoolBacklog { segment, offset, rows: 1 });
+        let count = rows.as_ref().len();
+        let all = state.append(&lines.bytes, count, &self.files, self.bounds.bytes_max);
+        let mut must_wake = false;
+        for (attempt, (start, line)) in rows.into_iter().zip(lines.iter()) {
+            let place = match all {
+                Ok((number, offset)) => Ok((number, offset + start as u64)),
+                Err(_) => state.append(line, 1, &self.files, self.bounds.bytes_max),
+            };
+            results.push(match place {
+                Ok(place) => {
+                    state.accept(attempt, place, self.bounds.memory_rows);
+                    must_wake |= matches!(state.waiting(), 1 | WAKE_ROWS);
+                    Ok(())
+                }
+                Err(problem) => {
+                    state.failing = true;
+                    Err(SpoolPutError::Unwritten { attempt, problem })
+                }
+            });
         }
-        Ok(matches!(state.waiting(), 1 | WAKE_ROWS))
+        self.note_health(&state);
+        must_wake
+    }
+
+    fn note_health(&self, state: &SpoolState) {
+        self.is_healthy.store(!state.closed && !state.failing, Ordering::Release);
     }
 
     /// Returns true if a row would be accepted now. The check writes to the file only if an earlier write failed.
     pub(crate) fn is_writable(&self) -> bool {
+        if self.is_healthy.load(Ordering::Acquire) {
+            return true;
+        }
         let mut state = self.state();
         if state.closed || !state.failing {
             return !state.closed;
         }
         let has_room = state.bytes + segment::PROBE.len() as u64 <= self.bounds.bytes_max;
         state.failing = !(has_room && state.current.1.probe().is_ok());
+        self.note_health(&state);
         !state.failing
     }
 
@@ -287,7 +345,7 @@ impl Spool {
     /// Appends a row that the database rejects because of its content to a separate file, which is not read again.
     pub(crate) fn set_aside(&self, attempt: &AttemptRow) -> io::Result<std::path::PathBuf> {
         let mut line = Vec::new();
-        line::write(attempt, &mut line)?;
+        line::write(attempt, &mut line);
         let path = self.files.refused();
         private().append(true).open(&path)?.write_all(&line)?;
         Ok(path)
@@ -307,7 +365,9 @@ impl Spool {
 
     /// Stops accepting rows. The writer can still take the rows that were accepted before.
     pub(crate) fn stop(&self) {
-        self.state().closed = true;
+        let mut state = self.state();
+        state.closed = true;
+        self.note_health(&state);
     }
 
     /// Stops accepting rows, and removes the files whose rows are all in the database. Returns the number of rows that
@@ -315,6 +375,7 @@ impl Spool {
     pub(crate) fn close(&self) -> u64 {
         let mut state = self.state();
         state.closed = true;
+        self.note_health(&state);
         if let Some((_, spare)) = state.spare.take() {
             remove(&spare);
         }
@@ -348,27 +409,28 @@ impl SpoolState {
         }
     }
 
-    /// Appends a row's line; returns the number of the file and the offset in it.
-    fn append(
-        &mut self,
-        attempt: &AttemptRow,
-        files: &SpoolFiles,
-        bytes_max: u64,
-    ) -> io::Result<(u64, u64)> {
-        let mut line = std::mem::take(&mut self.line);
-        let written = line::write(attempt, &mut line).map_err(io::Error::from);
-        let placed = written.and_then(|()| self.append_line(&line, files, bytes_max));
-        self.line = line;
-        placed
+    /// Counts a row whose line is in a file. The row waits in memory if there is room.
+    fn accept(&mut self, attempt: Box<AttemptRow>, (segment, offset): (u64, u64), rows_max: usize) {
+        self.put += 1;
+        if let Some(backlog) = &mut self.backlog {
+            backlog.rows += 1;
+        } else if self.in_memory < rows_max {
+            self.in_memory += 1;
+            self.waiting.push_back(SpooledRow { attempt, segment });
+        } else {
+            self.backlog = Some(SpoolBacklog { segment, offset, rows: 1 });
+        }
     }
 
-    fn append_line(
+    /// Appends the lines of `rows` rows with one write. Returns the number of the file and the offset in it.
+    fn append(
         &mut self,
-        line: &[u8],
+        lines: &[u8],
+        rows: usize,
         files: &SpoolFiles,
         bytes_max: u64,
     ) -> io::Result<(u64, u64)> {
-        let length = line.len() as u64;
+        let length = lines.len() as u64;
         if self.bytes + length > bytes_max {
             let problem = format!(
                 "{} rows that are not in the database fill the {} MiB that they may take",
@@ -382,7 +444,7 @@ impl SpoolState {
         }
         let (number, segment) = &mut self.current;
         let offset = segment.bytes;
-        segment.append(line)?;
+        segment.append(lines, rows)?;
         self.bytes += length;
         Ok((*number, offset))
     }

@@ -27,7 +27,7 @@ use crate::ledger::{
 use crate::log_throttle::LogThrottle;
 use crate::pending_permits::PendingPermits;
 use crate::rows::RowColumns;
-use crate::spool::{RejectedRow, Spool};
+use crate::spool::{RowWriter, Spool, SpoolIntake, SpoolPutError};
 use crate::sql;
 use crate::store_options::StoreOptions;
 use crate::transaction::TransactionJob;
@@ -51,8 +51,31 @@ pub(crate) struct SqliteStore {
     failing: Arc<AtomicBool>,
     /// Spool of the rows that wait for the database; `None` for a database in memory, which has no spool.
     spool: Option<Arc<Spool>>,
+    /// Way of rows into the spool; `None` without a spool.
+    intake: Option<Arc<SpoolIntake>>,
     log_throttle: LogThrottle<&'static str>,
     readers: Arc<ReadConnections>,
+}
+
+/// Channel from the spool's intake to the writer.
+struct ToSqliteWriter {
+    writer: mpsc::Sender<QueuedCommand>,
+    permits: PendingPermits,
+}
+
+impl RowWriter for ToSqliteWriter {
+    fn wake(&self) {
+        // If the writer has ended, the rows stay in their file for the next process.
+        let _ = self.writer.send(QueuedCommand { command: SqliteCommand::Rows, turn: None });
+    }
+
+    fn keep(&self, attempt: Box<AttemptRow>) {
+        if let Some(turn) = self.permits.try_next() {
+            let (reply, _) = oneshot::channel();
+            let command = SqliteCommand::Record(attempt, reply);
+            let _ = self.writer.send(QueuedCommand { command, turn: Some(turn) });
+        }
+    }
 }
 
 /// Read connections, each lent to one query at a time.
@@ -95,12 +118,17 @@ impl SqliteStore {
             permits: Arc::new(Semaphore::new(READERS)),
         };
         let (readers, complaints) = (Arc::new(readers), LogThrottle::default());
+        let intake = spool.as_ref().map(|spool| {
+            let writer = ToSqliteWriter { writer: sender.clone(), permits: turns.clone() };
+            SpoolIntake::new(Arc::clone(spool), Box::new(writer))
+        });
         Ok((
             Self {
                 writer: sender,
                 permits: turns,
                 failing,
                 spool,
+                intake,
                 log_throttle: complaints,
                 readers,
             },
@@ -155,6 +183,7 @@ impl SqliteStore {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.write_waiting();
         if self.spool.as_ref().is_some_and(|spool| spool.pending_rows() > 0) {
             self.ask(SqliteCommand::Flush).await?;
         }
@@ -212,21 +241,13 @@ impl SqliteStore {
 
     pub(crate) async fn record(&self, attempt: AttemptRow) -> Result<()> {
         let attempt = Box::new(attempt);
-        let Some(spool) = &self.spool else {
+        let Some(intake) = &self.intake else {
             return self.ask(|reply| SqliteCommand::Record(attempt, reply)).await;
         };
-        match spool.put(attempt) {
-            Ok(is_news) => {
-                if is_news {
-                    // If the writer has ended, the row stays in its file for the next process.
-                    let _ = self
-                        .writer
-                        .send(QueuedCommand { command: SqliteCommand::Rows, turn: None });
-                }
-                Ok(())
-            }
-            Err(RejectedRow { problem: None, .. }) => Err(StoreError::Closed),
-            Err(RejectedRow { attempt, problem: Some(problem) }) => {
+        match intake.put(attempt).await {
+            Ok(()) => Ok(()),
+            Err(SpoolPutError::Closed) => Err(StoreError::Closed),
+            Err(SpoolPutError::Unwritten { attempt, problem }) => {
                 self.record_without_line(attempt, problem.to_string()).await
             }
         }
@@ -253,6 +274,13 @@ impl SqliteStore {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(StoreError::Unrecorded(format!("{problem}; {error}"))),
             Err(_) => Err(StoreError::Unrecorded(format!("{problem}; the database is busy"))),
+        }
+    }
+
+    /// Writes the rows that are on their way into the spool.
+    fn write_waiting(&self) {
+        if let Some(intake) = &self.intake {
+            intake.write_waiting();
         }
     }
 
@@ -314,6 +342,7 @@ impl SqliteStore {
             self.readers.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
             drop(all);
         }
+        self.write_waiting();
         // Sent without a permit: if the database accepts nothing, rows hold all permits.
         if self.permits.are_closed() {
             return Err(StoreError::Closed);

@@ -38,7 +38,7 @@ impl WorkPart {
             Self::Core => "pool: the core's decisions",
             Self::Gate => "pool: gate and task",
             Self::Settlement => "settlement: end of the attempt, bill, row",
-            Self::RowLine => "the row's line: JSON, BLAKE3, spool",
+            Self::RowLine => "the row's line: JSON, checksum, spool",
             Self::Metrics => "metrics",
             Self::AnswerMeter => "meter of the answer",
             Self::WorkerTimeMeter => "meter of worker time",
@@ -56,7 +56,7 @@ impl WorkPart {
 }
 
 /// Pieces of paths, and the part whose code is below them. The first that matches decides.
-const PATHS: [(&str, WorkPart); 38] = [
+const PATHS: [(&str, WorkPart); 39] = [
     ("/fairgate-core/", WorkPart::Core),
     ("/fairgate-runtime/", WorkPart::Gate),
     ("/fairgate-journal/", WorkPart::Gate),
@@ -64,7 +64,9 @@ const PATHS: [(&str, WorkPart); 38] = [
     ("/serde_json-", WorkPart::RowLine),
     ("/serde_core-", WorkPart::RowLine),
     ("/serde-", WorkPart::RowLine),
-    ("/blake3-", WorkPart::RowLine),
+    // Hashes of keys.
+    ("/blake3-", WorkPart::GatewayRest),
+    ("/crc32c-", WorkPart::RowLine),
     ("/itoa-", WorkPart::RowLine),
     ("/fairgate-proxy/src/metrics", WorkPart::Metrics),
     ("/prometheus-client-", WorkPart::Metrics),

@@ -42,8 +42,8 @@ pub(super) struct SpoolSegment {
     pub(super) bytes: u64,
     /// Number of rows of this file that are not in the database.
     pub(super) rows: usize,
-    /// True if there may be an incomplete line after the last complete one.
-    may_have_incomplete_line: bool,
+    /// True if there may be bytes after the last complete line, such as a part of the next one.
+    may_have_incomplete_lines: bool,
 }
 
 impl SpoolSegment {
@@ -54,7 +54,7 @@ impl SpoolSegment {
     }
 
     pub(super) fn of(path: PathBuf, file: Arc<dyn AppendOnlyFile>) -> Self {
-        Self { path, file, bytes: 0, rows: 0, may_have_incomplete_line: false }
+        Self { path, file, bytes: 0, rows: 0, may_have_incomplete_lines: false }
     }
 
     /// Opens a file that an earlier process left. Also returns the number of incomplete lines in the file.
@@ -77,35 +77,35 @@ impl SpoolSegment {
             }
         }
         Ok((
-            Self { path, file: Arc::new(file), bytes, rows, may_have_incomplete_line: true },
+            Self { path, file: Arc::new(file), bytes, rows, may_have_incomplete_lines: true },
             damaged,
         ))
     }
 
-    /// Appends a line. If that fails, the part of the line that was written is never read.
-    pub(super) fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        self.cut_incomplete_line()?;
-        self.may_have_incomplete_line = true;
-        self.file.append(line)?;
-        self.may_have_incomplete_line = false;
-        self.bytes += line.len() as u64;
-        self.rows += 1;
+    /// Appends the lines of `rows` rows. If that fails, the part of them that was written is never read.
+    pub(super) fn append(&mut self, lines: &[u8], rows: usize) -> io::Result<()> {
+        self.cut_incomplete_lines()?;
+        self.may_have_incomplete_lines = true;
+        self.file.append(lines)?;
+        self.may_have_incomplete_lines = false;
+        self.bytes += lines.len() as u64;
+        self.rows += rows;
         Ok(())
     }
 
     /// Tests whether the file accepts [`PROBE`], and leaves the file unchanged.
     pub(super) fn probe(&mut self) -> io::Result<()> {
-        self.cut_incomplete_line()?;
-        self.may_have_incomplete_line = true;
+        self.cut_incomplete_lines()?;
+        self.may_have_incomplete_lines = true;
         self.file.append(&PROBE)?;
-        self.cut_incomplete_line()
+        self.cut_incomplete_lines()
     }
 
-    /// Cuts off an incomplete line at the end of the file, because it would corrupt the next line.
-    fn cut_incomplete_line(&mut self) -> io::Result<()> {
-        if self.may_have_incomplete_line {
+    /// Cuts off what follows the last complete line, because it would corrupt the next one.
+    fn cut_incomplete_lines(&mut self) -> io::Result<()> {
+        if self.may_have_incomplete_lines {
             self.file.cut(self.bytes)?;
-            self.may_have_incomplete_line = false;
+            self.may_have_incomplete_lines = false;
         }
         Ok(())
     }
@@ -180,21 +180,21 @@ mod tests {
         let mut segment = SpoolSegment::of(PathBuf::new(), disk.clone());
         let line = |text: &str| format!("{text}\n").into_bytes();
         disk.room.store(8, Relaxed);
-        segment.append(&line("first")).unwrap();
-        segment.append(&line("second")).unwrap_err();
+        segment.append(&line("first"), 1).unwrap();
+        segment.append(&line("second"), 1).unwrap_err();
         // It stays torn for as long as it cannot be cut, and takes nothing.
         disk.stuck.store(true, Relaxed);
         disk.room.store(100, Relaxed);
-        segment.append(&line("third")).unwrap_err();
+        segment.append(&line("third"), 1).unwrap_err();
         disk.stuck.store(false, Relaxed);
-        segment.append(&line("fourth")).unwrap();
+        segment.append(&line("fourth"), 1).unwrap();
         assert_eq!(*disk.bytes.lock().unwrap(), b"first\nfourth\n");
         assert_eq!(segment.rows, 2);
         // Trying whether it takes more leaves nothing behind, whatever comes of it.
         segment.probe().unwrap_err();
         disk.room.store(10_000, Relaxed);
         segment.probe().unwrap();
-        segment.append(&line("fifth")).unwrap();
+        segment.append(&line("fifth"), 1).unwrap();
         assert_eq!(*disk.bytes.lock().unwrap(), b"first\nfourth\nfifth\n");
         assert_eq!(segment.rows, 3);
     }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::ledger::Reservation;
 
-fn row(request: &str) -> Box<AttemptRow> {
+pub(super) fn row(request: &str) -> Box<AttemptRow> {
     let held = Reservation {
         request: request.into(),
         group: "g".into(),
@@ -24,18 +24,18 @@ fn row(request: &str) -> Box<AttemptRow> {
 }
 
 /// A spool in a folder of its own.
-struct Place {
+pub(super) struct Place {
     folder: tempfile::TempDir,
     bounds: SpoolBounds,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let bounds = SpoolBounds { memory_rows: 100_000, bytes_max: 1 << 30 };
         Self { folder: tempfile::tempdir().unwrap(), bounds }
     }
 
-    fn bounded(memory_rows: usize, bytes_max: u64) -> Self {
+    pub(super) fn bounded(memory_rows: usize, bytes_max: u64) -> Self {
         Self { bounds: SpoolBounds { memory_rows, bytes_max }, ..Self::new() }
     }
 
@@ -43,12 +43,12 @@ impl Place {
         Spool::open(SpoolFiles::beside(&self.folder.path().join("db")), self.bounds, None)
     }
 
-    fn open(&self) -> Spool {
+    pub(super) fn open(&self) -> Spool {
         self.try_open().unwrap()
     }
 
     /// The rows that an earlier process left.
-    fn left(&self) -> Vec<String> {
+    pub(super) fn left(&self) -> Vec<String> {
         requests(&taken(&self.open(), usize::MAX))
     }
 
@@ -63,13 +63,28 @@ impl Place {
         entries.map(|entry| (name(entry.file_name()), entry.metadata().unwrap().len())).collect()
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.files().values().sum()
     }
 }
 
+/// Puts rows with one call, which returns a result for each, and true if the writer should be woken.
+fn try_put(spool: &Spool, requests: &[String]) -> (Vec<PutResult>, bool) {
+    let rows: Vec<_> = requests.iter().map(|request| row(request)).collect();
+    let mut results = Vec::new();
+    let must_wake = spool.put(rows, &mut SpoolLines::default(), &mut results);
+    assert_eq!(results.len(), requests.len());
+    (results, must_wake)
+}
+
+fn put_all(spool: &Spool, requests: &[String]) -> bool {
+    let (results, must_wake) = try_put(spool, requests);
+    results.into_iter().for_each(Result::unwrap);
+    must_wake
+}
+
 fn put(spool: &Spool, request: &str) -> bool {
-    spool.put(row(request)).unwrap()
+    put_all(spool, &[request.to_owned()])
 }
 
 fn taken(spool: &Spool, max: usize) -> Vec<SpooledRow> {
@@ -157,10 +172,12 @@ fn what_memory_does_not_hold_is_read_back_in_order() {
         let (mut next_in, mut next_out) = (0_u32, 0_u32);
         // Rows come in bursts of different lengths, and are taken in batches of others.
         for step in 0..200_u32 {
-            for _ in 0..step * 7 % 11 {
-                put(&spool, &next_in.to_string());
-                next_in += 1;
-            }
+            let burst: Vec<_> = (next_in..next_in + step * 7 % 11).map(|n| n.to_string()).collect();
+            // Some bursts come row by row.
+            burst
+                .chunks(if step % 3 == 0 { 1 } else { 16 })
+                .for_each(|rows| _ = put_all(&spool, rows));
+            next_in += step * 7 % 11;
             assert!(spool.state().waiting.len() <= memory);
             let rows = taken(&spool, (step as usize * 5 % 7) + 1);
             for row in &rows {
@@ -204,14 +221,14 @@ fn the_files_are_bounded() {
     let place = Place::bounded(10, 20_000);
     let spool = place.open();
     let mut count = 0;
-    let refused = loop {
-        match spool.put(row("r")) {
-            Ok(_) => count += 1,
-            Err(back) => break back,
+    let message = loop {
+        match try_put(&spool, &["r".to_owned()]).0.pop().unwrap() {
+            Ok(()) => count += 1,
+            Err(SpoolPutError::Unwritten { problem, .. }) => break problem.to_string(),
+            Err(SpoolPutError::Closed) => panic!("it is open"),
         }
     };
     assert!(count > 20 && place.bytes() <= 20_000);
-    let message = refused.problem.unwrap().to_string();
     assert!(
         message.starts_with(&format!("{count} rows that are not in the database")),
         "{message}"
@@ -227,6 +244,25 @@ fn the_files_are_bounded() {
 }
 
 #[test]
+fn of_rows_that_do_not_all_fit_those_that_fit_are_kept() {
+    let rows = |count: u32| -> Vec<String> { (0..count).map(|n| format!("r{n}")).collect() };
+    let place = Place::bounded(100, 1 << 20);
+    let spool = place.open();
+    put_all(&spool, &rows(3));
+    let bytes = place.bytes();
+    drop(spool);
+    let place = Place::bounded(100, bytes);
+    let spool = place.open();
+    let (results, must_wake) = try_put(&spool, &rows(5));
+    let is_kept: Vec<_> = results.iter().map(Result::is_ok).collect();
+    assert_eq!((is_kept, must_wake), (vec![true, true, true, false, false], true));
+    assert_eq!((place.bytes(), spool.pending_rows()), (bytes, 3));
+    assert!(!spool.is_writable());
+    drop(spool);
+    assert_eq!(place.left(), rows(3));
+}
+
+#[test]
 fn files_that_are_done_are_removed() {
     let place = Place::new();
     let spool = place.open();
@@ -234,7 +270,7 @@ fn files_that_are_done_are_removed() {
     assert_eq!(spool.close(), 1);
     assert_eq!(place.files().len(), 1);
     // Nobody else's file is written to.
-    assert!(spool.put(row("b")).unwrap_err().problem.is_none());
+    assert!(matches!(try_put(&spool, &["b".to_owned()]).0[..], [Err(SpoolPutError::Closed)]));
     spool.mark_written(taken(&spool, 10));
     assert_eq!(spool.close(), 0);
     assert!(place.files().is_empty(), "{:?}", place.files());
@@ -247,10 +283,33 @@ fn rows_of_another_version_are_left_alone() {
     put(&spool, "a");
     drop(spool);
     let line = std::fs::read_to_string(place.path("0")).unwrap();
-    std::fs::write(place.path("0"), line.replacen('1', "2", 1)).unwrap();
+    std::fs::write(place.path("0"), line.replacen('2', "3", 1)).unwrap();
     let refused = place.try_open().unwrap_err().to_string();
     assert!(refused.contains("another version"), "{refused}");
     assert_eq!(place.files()["0"], line.len() as u64);
+}
+
+#[test]
+fn rows_of_the_version_before_are_taken_over() {
+    let place = Place::new();
+    let line = |request: &str| {
+        let json = serde_json::to_string(&row(request)).unwrap();
+        format!("1 {} {json}\n", &blake3::hash(json.as_bytes()).to_hex()[..8])
+    };
+    let whole = [line("a"), line("b")].concat();
+    let torn = line("torn");
+    std::fs::write(place.path("7"), whole + &torn[..torn.len() - 9]).unwrap();
+    let spool = place.open();
+    put(&spool, "c");
+    drop(spool);
+    // The new rows are in a file of their own, and both files are read after another kill too.
+    assert!(place.files()["8"] > 0);
+    let spool = place.open();
+    let rows = taken(&spool, 10);
+    assert_eq!(requests(&rows), ["a", "b", "c"]);
+    assert_eq!(rows[0].attempt, row("a"));
+    spool.mark_written(rows);
+    assert_eq!(spool.close(), 0);
 }
 
 #[test]

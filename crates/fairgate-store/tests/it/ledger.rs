@@ -11,6 +11,7 @@ use crate::rows::{DAY, HOUR, NOW, after, attempt, budgets, day, key, retried, te
 
 on_every_database!(
     rows_are_read_back,
+    rows_that_come_together_are_written_and_charged_once,
     lists_are_filtered_and_newest_first,
     sums_by_everything,
     rows_that_hardly_fit,
@@ -68,6 +69,41 @@ async fn rows_are_read_back(database: Database) {
         let row = AttemptRow { outcome, ..attempt(&format!("o{place}"), "chat", "k", 1) };
         store.record(row.clone()).await.unwrap();
         assert_eq!(of_request(&store, &row.request).await, [row]);
+    }
+}
+
+/// Rows that come together are written in one transaction, also if some of them are there already.
+async fn rows_that_come_together_are_written_and_charged_once(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
+    let row = |number: u32| AttemptRow {
+        started_at: after(number.into()),
+        agent: (number % 3 == 0).then(|| format!("agent {number}")),
+        code: (number % 4 == 0).then(|| format!("code {number}")),
+        first_token_us: (number % 5 > 0).then_some(u64::from(number)),
+        last: number % 7 > 0,
+        brownout: number % 2 == 0,
+        ..attempt(
+            &format!("r{number:02}"),
+            "chat",
+            &format!("key-{}", number % 3),
+            10 + u64::from(number),
+        )
+    };
+    let mut expected = 0;
+    for numbers in [0..27, 20..60, 0..60] {
+        expected = expected.max(numbers.end);
+        let record = |number| {
+            let (store, row) = (store.clone(), row(number));
+            tokio::spawn(async move { store.record(row).await })
+        };
+        for recorded in numbers.map(record).collect::<Vec<_>>() {
+            recorded.await.unwrap().unwrap();
+        }
+        let rows = store.attempts(LedgerQuery { limit: 1_000, ..LedgerQuery::default() }).await;
+        assert_eq!(rows.unwrap(), (0..expected).rev().map(row).collect::<Vec<_>>());
+        let tokens: u64 = (0..expected).map(|number| 10 + u64::from(number)).sum();
+        assert_eq!(day(&store, "chat").await, (tokens, 0));
     }
 }
 
