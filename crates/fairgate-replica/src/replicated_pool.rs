@@ -59,7 +59,7 @@ pub(crate) struct OwnedRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     counted: Option<Box<CountedSubmit>>,
     pub(crate) in_flight: bool,
-    /// Place of the grant in the present generation; 0 before it.
+    /// Place of the grant in the present epoch of the member; 0 if it was granted before.
     granted_at: LogPosition,
     /// True if the request ran already when it was submitted.
     held: bool,
@@ -471,6 +471,12 @@ impl ReplicatedPool {
             request.named_in = MemberEpoch(0);
             request.granted_at = LogPosition(0);
         }
+    }
+
+    /// Notes that a member joins: it acts on the grants that come from here on, and not on those before.
+    pub(crate) fn begin_epoch(&mut self, member: MemberNumber) {
+        let of_member = self.requests.iter_mut().flatten().filter(|it| it.member == member);
+        of_member.for_each(|request| request.granted_at = LogPosition(0));
     }
 
     pub(crate) fn note_opinion(&mut self, member: MemberNumber, worker: &str, is: WorkerOpinion) {

@@ -81,6 +81,7 @@ impl ClusterMachine {
         if let Some(found) = self.members.get_mut(member) {
             found.join(join, epoch, self.clock.now);
         }
+        self.pools.values_mut().for_each(|pool| pool.begin_epoch(member));
         let (name, process, attempt) = (join.name.clone(), join.process.clone(), join.attempt);
         effects.decided(ClusterDecision::Joined { member, epoch, name, process, attempt });
         let digest = join.config.digest();

@@ -1,5 +1,6 @@
 //! Lines on their way into the log. A member's records count in the order of their numbers, so the first one that was not
-//! read is sent again with all after it (go-back-N).
+//! read is sent again, and all after it (go-back-N). They are sent again one by one, each when the one before is confirmed:
+//! sent together they could come in a wrong order again.
 
 use std::collections::VecDeque;
 
@@ -19,8 +20,10 @@ pub(super) struct BatchSender {
     pending_bytes: usize,
     outstanding: VecDeque<SentBatch>,
     last_batch: u64,
-    /// Index in `outstanding` from which records are to be sent again.
-    resend_from: Option<usize>,
+    /// True while outstanding records are sent again one by one.
+    is_going_back: bool,
+    /// Number of the record that was sent again last.
+    sent_again: u64,
 }
 
 impl Default for BatchSender {
@@ -31,7 +34,8 @@ impl Default for BatchSender {
             pending_bytes: 0,
             outstanding: VecDeque::new(),
             last_batch: 0,
-            resend_from: None,
+            is_going_back: false,
+            sent_again: 0,
         }
     }
 }
@@ -92,15 +96,15 @@ impl BatchSender {
 
     /// Returns a record that must be sent again now; `None` if there is none.
     pub(super) fn next_again(&mut self, now: LocalMicros) -> Option<Vec<u8>> {
-        let is_late = |sent: &SentBatch| now.since(sent.sent_at) >= RESEND_AFTER;
-        if self.resend_from.is_none() && self.outstanding.front().is_some_and(is_late) {
-            self.resend_from = Some(0);
+        let (is_going_back, sent_again) = (self.is_going_back, self.sent_again);
+        let first = self.outstanding.front_mut()?;
+        let is_late = now.since(first.sent_at) >= RESEND_AFTER;
+        if !is_late && (!is_going_back || first.number == sent_again) {
+            return None;
         }
-        let index = self.resend_from?;
-        let sent = self.outstanding.get_mut(index)?;
-        sent.sent_at = now;
-        self.resend_from = Some(index + 1).filter(|next| *next < self.outstanding.len());
-        self.outstanding.get(index).map(|sent| sent.bytes.clone())
+        first.sent_at = now;
+        (self.is_going_back, self.sent_again) = (true, first.number);
+        Some(first.bytes.clone())
     }
 
     /// Takes the lines of the next record. A record is sent at once if none is outstanding; otherwise lines gather until
@@ -151,30 +155,25 @@ impl BatchSender {
             if sent.has_alive {
                 confirmed.alive_written_at = Some(sent.written_at);
             }
-            self.resend_from = self.resend_from.map(|index| index.saturating_sub(1));
         }
-        if self.outstanding.is_empty() {
-            self.resend_from = None;
-        }
+        self.is_going_back &= !self.outstanding.is_empty();
         confirmed
     }
 
     /// Sends everything again that is not confirmed, because a record did not count.
-    pub(super) fn go_back(&mut self, now: LocalMicros) {
-        // The first may just have been sent again.
-        let is_fresh =
-            |sent: &SentBatch| now.since(sent.sent_at) < LocalMicros(RESEND_AFTER.0 / 10);
-        if self.resend_from.is_none() && !self.outstanding.front().is_some_and(is_fresh) {
-            self.resend_from = Some(0);
-        }
+    pub(super) fn go_back(&mut self) {
+        self.is_going_back = !self.outstanding.is_empty();
     }
 
     /// Returns the time at which a record is sent again unless it is read before; `None` if none is outstanding.
     pub(super) fn next_wake(&self, now: LocalMicros) -> Option<LocalMicros> {
-        if self.resend_from.is_some() || (self.outstanding.is_empty() && !self.pending.is_empty()) {
-            return Some(now);
+        let Some(first) = self.outstanding.front() else {
+            return (!self.pending.is_empty()).then_some(now);
+        };
+        match self.is_going_back && first.number != self.sent_again {
+            true => Some(now),
+            false => Some(first.sent_at.after(RESEND_AFTER)),
         }
-        self.outstanding.front().map(|sent| sent.sent_at.after(RESEND_AFTER))
     }
 }
 
@@ -228,12 +227,13 @@ mod tests {
         let late = LocalMicros(500_000);
         assert_eq!(sender.next_wake(LocalMicros(0)), Some(late));
         assert_eq!(sender.next_again(late), Some(vec![1]));
-        assert_eq!(sender.next_again(late), Some(vec![2]));
-        assert_eq!(sender.next_again(late), None);
-        sender.go_back(late.after(LocalMicros(1)));
-        assert_eq!(sender.next_again(late.after(LocalMicros(1))), None, "it was sent just before");
-        sender.go_back(late.after(LocalMicros(60_000)));
+        assert_eq!(sender.next_again(late), None, "the second follows when the first is confirmed");
+        sender.go_back();
+        assert_eq!(sender.next_again(late), None, "it is on its way");
         sender.confirm(1);
-        assert_eq!(sender.next_again(late.after(LocalMicros(60_000))), Some(vec![2]));
+        assert_eq!(sender.next_again(late), Some(vec![2]));
+        sender.confirm(2);
+        assert_eq!(sender.next_again(late.after(RESEND_AFTER)), None);
+        assert!(send(&mut sender, 600_000).is_some());
     }
 }

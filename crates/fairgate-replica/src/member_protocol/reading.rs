@@ -66,12 +66,12 @@ impl MemberProtocol {
             self.take_decision(decision, now);
         }
         if is_own && self.epoch().is_some() {
-            self.take_receipt(&receipt, now);
+            self.take_receipt(&receipt);
         }
         true
     }
 
-    fn take_receipt(&mut self, receipt: &RecordReceipt, now: LocalMicros) {
+    fn take_receipt(&mut self, receipt: &RecordReceipt) {
         match receipt.outcome {
             RecordOutcome::Applied | RecordOutcome::Duplicate => {
                 let confirmed = self.sender.confirm(receipt.batch);
@@ -84,7 +84,7 @@ impl MemberProtocol {
                     self.use_postponed_grants(written_at);
                 }
             }
-            RecordOutcome::Missing => self.sender.go_back(now),
+            RecordOutcome::Missing => self.sender.go_back(),
             RecordOutcome::NotCounted => {}
         }
     }

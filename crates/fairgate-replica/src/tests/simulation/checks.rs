@@ -330,7 +330,7 @@ impl SimulatedCluster {
             self.check_node_is_idle(node);
         }
         // It costs as much as a member, so not in each run.
-        if self.rng.percent(40) || self.mutation.is_some() {
+        if self.rng.percent(25) || self.mutation.is_some() {
             let middle = self.rng.index(self.order.records.len().max(1));
             self.order.check_one_machine_alone(middle, self.mutation.filter(is_of_all));
         }

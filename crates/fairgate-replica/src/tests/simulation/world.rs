@@ -134,7 +134,7 @@ pub(super) struct SimulatedCluster {
 impl SimulatedCluster {
     pub(super) fn new(seed: u64, mutation: Option<Mutation>) -> Self {
         let mut rng = SeededRng::new(seed);
-        let nodes = rng.weighted(&[(4, 2), (6, 3), (2, 4), (1, 5), (1, 7)]);
+        let nodes = rng.weighted(&[(6, 2), (7, 3), (1, 4), (1, 5), (1, 7)]);
         let mut machine = ClusterMachine::new("simulated", 1);
         machine.mutation = mutation;
         let base = machine.snapshot();
@@ -374,7 +374,7 @@ impl SimulatedCluster {
         let config = self.config(file);
         let protocol = MemberProtocol::new(identity, config, self.directory, replica, now);
         let mut protocol = protocol.unwrap();
-        protocol.set_lines_max(self.rng.one_of(&[2, 3, 256]));
+        protocol.set_lines_max(self.rng.one_of(&[3, 256, 256, 256]));
         self.nodes[node].protocol = Some(protocol);
         self.say(|| format!("node {node} starts"));
         self.schedule_read(node);
