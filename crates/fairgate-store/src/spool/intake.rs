@@ -43,6 +43,10 @@ pub(crate) struct SpoolIntake {
 
 #[derive(Default)]
 struct IntakeQueue {
+    #[expect(
+        clippy::vec_box,
+        reason = "rows come in boxes, and a row is too large to be copied for each step"
+    )]
     rows: Vec<Box<AttemptRow>>,
     /// Channels to the callers, in the order of the rows.
     replies: Vec<oneshot::Sender<PutResult>>,
