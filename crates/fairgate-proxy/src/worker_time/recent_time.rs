@@ -1,8 +1,11 @@
 //! Worker time of the last minute.
 
-/// Length of a step in microseconds, and the number of steps in a minute.
+/// Length of a step in microseconds.
 const STEP_US: u64 = 5_000_000;
-const STEPS: u64 = 12;
+
+/// Number of steps in a minute.
+const STEPS_KEPT: usize = 12;
+const STEPS: u64 = STEPS_KEPT as u64;
 
 /// Worker time in steps of five seconds, for the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,7 +13,7 @@ pub(crate) struct RecentTime {
     /// Number of the step in which time was last added.
     last: u64,
     /// Microseconds of each of the last steps. A step has the place of its number modulo their number.
-    steps: [u32; STEPS as usize],
+    steps: [u32; STEPS_KEPT],
 }
 
 impl RecentTime {

@@ -78,11 +78,11 @@ async fn rows_that_come_together_are_written_and_charged_once(database: Database
     tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
     let row = |number: u32| AttemptRow {
         started_at: after(number.into()),
-        agent: (number % 3 == 0).then(|| format!("agent {number}")),
-        code: (number % 4 == 0).then(|| format!("code {number}")),
-        first_token_us: (number % 5 > 0).then_some(u64::from(number)),
-        last: number % 7 > 0,
-        brownout: number % 2 == 0,
+        agent: number.is_multiple_of(3).then(|| format!("agent {number}")),
+        code: number.is_multiple_of(4).then(|| format!("code {number}")),
+        first_token_us: (!number.is_multiple_of(5)).then_some(u64::from(number)),
+        last: !number.is_multiple_of(7),
+        brownout: number.is_multiple_of(2),
         ..attempt(
             &format!("r{number:02}"),
             "chat",
