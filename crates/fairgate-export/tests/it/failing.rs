@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fairgate_export::{ExportError, ExportOptions, LedgerExport};
+use fairgate_store::LedgerQuery;
 
 use crate::fake_clickhouse::{FakeClickHouse, InsertMode, columns};
 use crate::ledger::{
@@ -100,6 +101,8 @@ async fn a_second_gateway_waits_for_the_first(ledger: Ledger) {
     let other = export(&second_store, &clickhouse);
     let mut second = other.task();
     record(&store, 2, 2).await;
+    let rows = store.attempts(LedgerQuery::default()).await.unwrap();
+    assert_eq!(rows.len(), 4, "a read brings all rows into the database");
     finish(&mut second).await.unwrap();
     assert_eq!((clickhouse.counted().len(), other.status().is_active), (2, false));
     assert_eq!(other.status().backlog_rows, 2, "each gateway knows the backlog");

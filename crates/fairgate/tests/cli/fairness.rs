@@ -91,5 +91,9 @@ fn a_pool_that_counts_worker_time_has_headings_and_sentences_in_microseconds() {
         assert!(!text.contains("token"), "{text}");
     }
     let wrong = fairgate(&["replay", &journal, "--fairness", "--unit", "seconds"]);
-    assert!(wrong.stderr.contains("[possible values: tokens, worker_time]"), "{}", wrong.stderr);
+    assert!(
+        wrong.stderr.contains("[possible values: tokens, worker_time, money]"),
+        "{}",
+        wrong.stderr
+    );
 }

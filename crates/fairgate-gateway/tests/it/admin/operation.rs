@@ -25,7 +25,7 @@ async fn pools_show_their_workers() {
         pool["workers"],
         json!([{
             "name": "sim", "state": "up", "reason": null, "source": "file", "address": "http://127.0.0.1:9/",
-            "in_flight": 0, "prefill_tokens": 0, "slots": 8, "slots_reason": null, "engine": null, "cache": null, "cache_size": null, "tier": 0, "quota": null, "models": [],
+            "in_flight": 0, "prefill_tokens": 0, "slots": 8, "slots_reason": null, "engine": null, "cache": null, "cache_size": null, "tier": 0, "quota": null, "models": [], "down_since": null, "retry_at": null,
         }])
     );
     assert_eq!(pool["journal"]["status"], "writing");
