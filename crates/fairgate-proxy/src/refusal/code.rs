@@ -167,7 +167,7 @@ refusal_codes! {
     TaintNotAllowed = 403 "taint_not_allowed" Pointless;
     /// Only hosted workers have the model, and the key may not use them.
     HostedNotAllowed = 403 "hosted_not_allowed" Pointless;
-    /// A budget of the key counts money, and the model has no price on a worker that the request may go to.
+    /// A budget of the key or the pool counts money, and the model has no price on a worker that the request may go to.
     ModelHasNoPrice = 403 "model_has_no_price" Pointless;
     /// There is no such model.
     ModelNotFound = 404 "model_not_found" Pointless;
