@@ -250,9 +250,9 @@ impl PolicyTraversal<'_> {
         }
     }
 
-    /// Warns about starvation under deficit round robin. drr skips a class while no worker is open for it, and the
-    /// class gets nothing extra afterwards. If workers can be full for this class while they are open for another, drr
-    /// may skip the class every time.
+    /// Warns about starvation under deficit round robin. drr skips a class that no worker can serve now, and does not
+    /// make up for it later. If a worker can be full for one class and open for another at the same time, drr may skip
+    /// the first class every time.
     fn drr(&mut self, drr: &DrrPolicy, path: &str, instead: &str) {
         if drr.classes.len() < 2 {
             return;

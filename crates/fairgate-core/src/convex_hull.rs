@@ -21,7 +21,7 @@ use crate::arbiter::LocalFlow;
 use crate::requests::SubmitSeq;
 use alloc::vec::Vec;
 
-/// A flow as a point for the load function, with its depth and its age.
+/// A flow as a point of the hull: its depth and the age of its oldest request, which the load function weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoadPoint {
     /// Summed weights of the flow's waiting requests, in thousandths; below 2⁶².

@@ -98,7 +98,7 @@ pub struct NodeMeter {
     pub(crate) volume: FixedTokens,
     /// W, the summed weights of the flows that are present in the fluid.
     weight: u128,
-    /// Sum of the differences between usage and cost that no grant has divided yet.
+    /// Sum of usage − cost over the ended requests, as far as no later grant has divided it among the flows.
     pub(crate) carried: FixedTokens,
     /// The largest `worst` ÷ weight of the node's flows, in 2⁻³² tokens per weight.
     pub(crate) widest: u128,
@@ -122,7 +122,8 @@ pub struct FlowMeter {
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub(crate) got: i128,
-    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; never below 0.
+    /// Tokens that the last grant and later corrections have added to `got`, at least 0. In a drr node the quantum is
+    /// added to this.
     pub(crate) rise: u64,
     /// Tokens by which `got` is below its highest value so far.
     pub(crate) fall: u64,

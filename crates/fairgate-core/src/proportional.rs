@@ -374,8 +374,8 @@ impl StrictContest {
         }
     }
 
-    /// Checks again every project whose next task no longer fits into the rest of the global budget. If nothing is left
-    /// of the budget, that is every project.
+    /// Calls [`Self::reconsider`] for each project whose next task is estimated at more tokens than the global budget
+    /// has left, or for all projects if nothing is left.
     fn reconsider_global_budget(&mut self, ledger: &mut ScheduleCall<'_>) {
         let Some(left) = ledger.global_left() else { return };
         while let Some(&(estimate, project)) = self.by_estimate.peek() {

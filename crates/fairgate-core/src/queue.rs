@@ -28,7 +28,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(crate) struct RequestQueue {
     order: QueueOrder,
-    /// Number of the flow that the queue is inside of.
+    /// Number of the flow that contains the queue.
     pub(crate) flow: u32,
     first: u32,
     last: u32,

@@ -668,8 +668,8 @@ impl ShareState {
         }
     }
 
-    /// Adds a ready flow to its group, if the group is open. The group then represents the flow in the rankings.
-    /// Returns true if the flow has joined.
+    /// Adds a ready flow to its group if the group takes it, and removes the flow from the rankings: the group is
+    /// ranked in its place. Returns whether the flow was added.
     #[inline(never)]
     fn join_group(&mut self, flow: LocalFlow) -> bool {
         let Some(groups) = &mut self.groups else { return false };

@@ -129,9 +129,10 @@ pub struct CapUseSnapshot {
 /// The meter of a node; see [`crate::meter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeMeterSnapshot {
-    /// Service that each unit of weight has been due since the node began, in 2⁻³² tokens.
+    /// The volume M: service that was due per unit of weight since the node began, in 2⁻³² tokens per weight.
     pub volume: i128,
-    /// Sum of the differences between usage and cost that no grant has divided yet, in 2⁻³² tokens.
+    /// Sum of usage − cost over the ended requests, as far as no later grant has divided it among the flows, in 2⁻³²
+    /// tokens.
     pub carried: i128,
     /// The largest `worst` ÷ weight of the node's flows, in 2⁻³² tokens per weight.
     pub widest: u128,
@@ -147,7 +148,8 @@ pub struct FlowMeterSnapshot {
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub got: i128,
-    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; never below 0.
+    /// Tokens that the last grant and later corrections have added to `got`, at least 0. In a drr node the quantum is
+    /// added to this.
     pub rise: u128,
     /// Tokens by which `got` is below its highest value so far.
     pub fall: u128,

@@ -57,8 +57,9 @@ struct ExistingTask {
     state: TaskState,
 }
 
-/// Adds tasks. If `tenant` is given, only its projects, tasks and workspaces exist for the caller, and it may name no
-/// agents, which belong to all tenants. The names that a tenant or an agent gives begin with those of their projects.
+/// Adds tasks. If `tenant` is given, the projects, tasks and workspaces of other tenants count as missing, and
+/// `affinity` is refused, because agents belong to all tenants. An agent or a tenant may name tasks only in the form
+/// `PROJECT:NAME`.
 pub(crate) fn add(
     tx: &mut dyn Transaction,
     call: &CallContext,

@@ -98,7 +98,8 @@ pub(crate) fn checked_labels(field: &str, labels: Vec<String>) -> Result<Vec<Str
     Ok(labels.into_iter().collect())
 }
 
-/// Checks the labels of an agent. The label of its type is its type's alone.
+/// Checks the labels that an operator gives an agent. `type:` is refused, because this label follows from the agent's
+/// type.
 pub(crate) fn checked_agent_labels(labels: Vec<String>) -> Result<Vec<String>, FleetError> {
     let labels = checked_labels("labels", labels)?;
     match labels.iter().find(|label| label.starts_with("type:")) {

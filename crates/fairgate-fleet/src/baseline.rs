@@ -1,5 +1,5 @@
-//! The baseline of a project or a tenant that becomes busy: level with the other one that has spent the fewest tokens per
-//! weight. `project_baseline` says why.
+//! The baseline of a project or a tenant that becomes busy. It puts the newcomer level with the busy one that has spent
+//! the fewest tokens per weight. `project_baseline` says why.
 
 /// Weight and usage of one project, as the baseline compares them.
 #[derive(Clone, Copy, Debug)]

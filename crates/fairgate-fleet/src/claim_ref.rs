@@ -51,8 +51,8 @@ pub(crate) fn held(tx: &mut dyn Transaction, named: ClaimRef<'_>) -> Result<Task
     }
 }
 
-/// Returns the error for a claim that does not hold its task. An agent that never had the task learns no more than if
-/// there were no such task: it could otherwise find out the names, states and agents of all tasks.
+/// Returns the error for a claim that does not hold its task. An agent that never had the task gets the error for a
+/// missing task; otherwise it could find out the names, states and agents of all tasks.
 pub(crate) fn not_held(
     tx: &mut dyn Transaction,
     named: ClaimRef<'_>,

@@ -204,7 +204,7 @@ mod tests {
         let waiters = ClaimWaiters::default();
         let now = Instant::now();
         let (_place, answer) = waiters.join(&agent("a"), now).unwrap();
-        // One that came after the round began has had no look yet.
+        // The round has not looked for a task for an agent that came after its beginning.
         waiters.enter_round();
         let (_late, mut late_answer) = waiters.join(&agent("b"), now).unwrap();
         waiters.leave_round(now, None);

@@ -29,8 +29,8 @@ use crate::unfit_tasks;
 use crate::validate;
 use crate::window_usage;
 
-/// Largest number of times in a row that an agent may put a task off. After that the task is blocked, so that nothing is
-/// tried for ever.
+/// Largest number of times in a row that a task may be put off. After that the task is blocked, so that it is not
+/// retried forever.
 const PUT_OFFS_MAX: u32 = 1_000;
 /// Longest question that an agent may ask an operator, in bytes.
 const QUESTION_MAX: usize = 16 << 10;
@@ -127,8 +127,8 @@ pub(crate) fn heartbeat(
     Ok(Ok(TaskLeaseBody { lease_until, used: standing.used, reserved: standing.reserved }))
 }
 
-/// Reply to a heartbeat: the renewed lease, or the error that the heartbeat itself ended the claim. In both cases the
-/// transaction is kept.
+/// Reply to a heartbeat: the renewed lease, or an error because the heartbeat reported that a cap is reached, which
+/// ended the claim. In both cases the transaction is committed.
 pub(crate) type HeartbeatReply = Result<TaskLeaseBody, FleetError>;
 
 pub(crate) fn fail(
@@ -185,8 +185,9 @@ fn after(
     })
 }
 
-/// Returns the transition of a task that its agent puts off until `until`. A limit that the gateway noted for the task is
-/// never shortened. The times in a row are counted, and after [`PUT_OFFS_MAX`] of them the task is blocked.
+/// Returns the transition of a task that its agent puts off until `until`. If the gateway noted a limit for the task
+/// that ends later, the task waits until that limit ends. Otherwise this counts as one more time in a row, and the task
+/// is blocked after [`PUT_OFFS_MAX`] of them.
 fn put_off(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -213,7 +214,7 @@ fn put_off(
     Ok(TaskTransition { put_offs, ..limited(standing, until, reason) })
 }
 
-/// Limit that stops the model calls of a task for a while.
+/// Limit that stops the model calls of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitCause {
     /// A provider refuses requests because of a rate limit.
@@ -222,7 +223,7 @@ pub enum LimitCause {
     ProjectBudget,
     /// A budget of the tenant or its group is used up.
     TenantBudget,
-    /// The task's own cap of tokens or money is reached. It does not end by itself.
+    /// The task's own cap of tokens or money is reached. Unlike the others, this limit does not end by itself.
     TaskCap,
 }
 
@@ -238,8 +239,9 @@ impl LimitCause {
     }
 }
 
-/// Returns the reason if a cap of the held task is reached: the gateway refused a call because of it ([`note_limit`] then
-/// recorded a reason without a time), or the tokens that its agent reports are as many as it may use.
+/// Returns the reason if a cap of the held task is reached; `None` otherwise. A cap is reached if the task has used as
+/// many tokens as it may, or if the gateway refused a call because of a cap: [`note_limit`] then recorded a reason
+/// without a time.
 fn cap_reached(standing: &TaskRow) -> Option<String> {
     let used = standing.used.saturating_add(standing.used_before);
     if let Some(most) = standing.tokens_max.filter(|most| used >= *most) {
@@ -281,10 +283,11 @@ fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransit
     }
 }
 
-/// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim is over. If several
-/// limits are recorded, the one that ends last counts. A limit without an end, which is a cap, replaces the others. The
-/// claim's time does not count while a provider's limit lasts, until a call of the claim is completed. It counts while a
-/// budget is used up, because a tenant could otherwise keep agents for nothing behind a budget of its own.
+/// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim is over. Of several
+/// limits that end, the one that ends last is kept. A limit without an end, which is a cap, replaces the recorded
+/// limit, and a limit that is recorded later replaces the cap. A claim is not charged for the time of a provider's
+/// limit. That time ends early if a call of the claim is completed. The time in which a budget is used up is charged,
+/// because a tenant with a small budget could otherwise hold agents for free.
 pub(crate) fn note_limit(
     tx: &mut dyn Transaction,
     call: &CallContext,

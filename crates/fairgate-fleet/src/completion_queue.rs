@@ -4,7 +4,8 @@
 //! one. So agents that end at the same time share the statements and the commit, which waits for the disk. No agent gets
 //! its reply before the commit.
 //!
-//! The queue holds one completion for each call that waits for its reply, so the callers bound it.
+//! The queue holds one completion for each call that waits for its reply, so it is never longer than the number of
+//! concurrent calls.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -76,8 +77,8 @@ impl CompletionQueue {
     }
 }
 
-/// Guard of the one async task that serves a queue. If it is dropped before the queue is empty, because its runtime ends,
-/// the callers that wait get an error, and the next one starts another task.
+/// Guard of the one async task that serves a queue. If its runtime ends, the guard is dropped before the queue is
+/// empty. The waiting callers then get an error, and the next caller starts another async task.
 #[derive(Debug)]
 pub(crate) struct CompletionQueueService<'a> {
     queue: &'a CompletionQueue,

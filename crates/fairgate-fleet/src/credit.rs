@@ -20,17 +20,19 @@
 //! limit was noted for one of its calls. A wait that is noted after that counts again.
 //!
 //! # Price
-//! The price of a second is learned by [`SlotTimeBook`], with the tenants as payers: a tenant pays what the completed
-//! tasks of the others bring per second. Only tasks that made calls count as completed work there. The book is made
-//! from sums of the rolling window, so all servers on one database have the same price, and it survives restarts. Before
-//! there is any work, the default estimate of a task pays for [`DEFAULT_TIME`]. An operator may state the price instead.
+//! The price of a second is learned by [`SlotTimeBook`], with the tenants as payers: a tenant pays per second what the
+//! ended claims of the others were charged per second. No rate counts for more than 4 times a median, which is taken
+//! over the tenants' rates of completed tasks that made calls. The book is made from sums of the rolling window, so all
+//! servers on one database have the same price, and it survives restarts. Before there is any work, the default
+//! estimate of a task pays for [`DEFAULT_TIME`]. An operator may state the price instead.
 //!
 //! # Who can move the price
-//! A tenant does not move its own price while others work. Others are limited to 4 times the median of all rates, the
-//! default among them, and long cheap work to half of the time; see `fairgate-price`. All projects of a tenant count as one
-//! there: a tenant with many projects would otherwise choose the median. A task that reports its tokens
-//! itself sets no rate below the default. The time of a claim is measured here; an agent can only make it longer, and
-//! its own project pays for that.
+//! A tenant's own work does not enter its price while others work, except as one of the rates of the median. The median
+//! includes the default rate. Rates below a quarter of the median count for at most half of the time in the sum, so
+//! that long and cheap work cannot lower the price for all; see `fairgate-price`. All projects of a tenant count as
+//! one, because a tenant with many projects could otherwise choose the median. A task that reports its tokens itself
+//! sets no rate below the default. The time of a claim is measured here; an agent can only make it longer, and its own
+//! project pays for that.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -47,7 +49,8 @@ use crate::validate;
 
 /// Time of an agent for which the default estimate of a task pays, as long as no price was learned.
 const DEFAULT_TIME: Duration = Duration::from_secs(100);
-/// Longest time of one payer that the book takes as it is. If a project has more, all are scaled down alike.
+/// Largest time of one payer that is put into the book unchanged, in microseconds. If a payer has more, the sums of all
+/// payers are divided by the same number.
 const BOOK_TIME_US_MAX: u64 = 300 * 86_400 * 1_000_000;
 
 /// Options of the fleet that the charge of a claim depends on.
@@ -56,7 +59,7 @@ pub(crate) struct CreditTerms {
     pub(crate) unit: FleetCredit,
     /// Price of an agent's second in tokens, if the operator states it.
     stated: Option<u64>,
-    /// Price as long as there is nothing to learn it from.
+    /// Price that is used until there is work to learn it from.
     default: TokenRate,
 }
 
@@ -74,7 +77,8 @@ impl CreditTerms {
         self.stated.is_none() && self.unit != FleetCredit::Tokens
     }
 
-    /// Returns the price of an agent's second for this payer. A payer that is not in the book pays what all others do.
+    /// Returns the price of an agent's second for this payer. The price of a payer without work in the book is learned
+    /// from all payers.
     pub(crate) fn price(&self, book: &SlotTimeBook, payer: &str) -> TokenRate {
         match self.stated {
             Some(tokens) => TokenRate::new(tokens, Duration::from_secs(1)),
@@ -82,7 +86,7 @@ impl CreditTerms {
         }
     }
 
-    /// Returns credit − tokens of a claim that used `tokens`, or is expected to, in this time.
+    /// Returns credit − tokens for a claim with these used or expected tokens and this time.
     pub(crate) fn extra(&self, tokens: u64, time: Duration, price: TokenRate) -> i64 {
         let most = validate::TASK_TOKENS_MAX;
         let signed = |number: u64| i64::try_from(number.min(most)).unwrap_or(i64::MAX);
@@ -200,7 +204,7 @@ impl ClaimTimes {
         })
     }
 
-    /// Returns the time that counts if the claim ends, or is looked at, at `now`.
+    /// Returns the time of the claim from its beginning to `now`, without its waits.
     pub(crate) fn counted(self, now: UnixMicros) -> Duration {
         let last_us = self.waited_until.0.min(now.0).saturating_sub(self.waited_from.0).max(0);
         let waited_us = self.waited_us.max(0).saturating_add(last_us);
@@ -209,8 +213,8 @@ impl ClaimTimes {
     }
 }
 
-/// Returns SQL assignments that note a wait of a held task from `from` until `until`, without what was noted before. SQLite
-/// numbers parameters as they appear, and `until` appears first.
+/// Returns SQL assignments that note a wait of a held task from `from` until `until`. Where it overlaps with the wait
+/// that was noted last, the time is counted once. SQLite numbers parameters as they appear, and `until` appears first.
 pub(crate) fn note_wait(from: &str, until: &str) -> String {
     let is_apart = format!("waited_until < {from}");
     format!(
@@ -264,8 +268,8 @@ struct EndingTask {
     times: ClaimTimes,
 }
 
-/// Charges claims that end now, each of a different task, for their time. Must be called before the states of the tasks
-/// are written. Tasks that nobody holds are left out. Runs a constant number of SQL statements.
+/// Charges claims that end now for their time. The claims must be of different tasks. Must be called before the new
+/// states of the tasks are written. Ignores tasks that no agent holds. Runs a constant number of SQL statements.
 pub(crate) fn charge(
     tx: &mut dyn Transaction,
     terms: &CreditTerms,
@@ -312,7 +316,7 @@ fn claim_charge(
     let time = task.times.counted(now);
     let agent_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let extra = terms.extra(task.tokens, time, terms.price(book, &task.tenant));
-    // A report below the default rate would be a cheap way to lower the price.
+    // Otherwise an agent could lower the price by reporting few tokens.
     let is_seen = !task.reports || task.tokens >= terms.default.cost(time);
     let is_work = is_completed && task.tokens > 0 && is_seen;
     ClaimCharge {

@@ -56,7 +56,7 @@ mod tests {
     fn graphs_without_a_cycle() {
         assert_eq!(cycle(&[]), None);
         assert_eq!(cycle(&[vec![1, 2], vec![3], vec![3], vec![]]), None);
-        // A row of ten thousand.
+        // A chain of ten thousand tasks.
         let row = (0..10_000).map(|n| if n == 9_999 { vec![] } else { vec![n + 1] });
         assert_eq!(cycle(&row.collect::<Vec<_>>()), None);
     }
@@ -67,7 +67,8 @@ mod tests {
         assert_eq!(cycle(&[vec![1], vec![2], vec![3], vec![1]]), Some(vec![1, 2, 3, 1]));
     }
 
-    /// Takes away tasks that need nothing that is left; what stays is in or before a cycle.
+    /// Removes tasks that need no remaining task until none can be removed. A task that remains is in a cycle or needs
+    /// one.
     fn has_cycle(needs: &[Vec<usize>]) -> bool {
         let mut left: std::collections::BTreeSet<_> = (0..needs.len()).collect();
         loop {

@@ -4,7 +4,8 @@ use fairgate_store::StoreError;
 
 use fairgate_api::fleet::{FleetAgentState, TaskState};
 
-/// Error of a method of [`crate::Fleet`]. The method changed nothing.
+/// Error of a method of [`crate::Fleet`]. The method changed nothing, with one exception: a heartbeat that reports that
+/// the task's cap is reached blocks the task, and returns [`FleetError::LeaseLost`].
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// Nothing with this id exists.

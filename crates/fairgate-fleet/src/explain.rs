@@ -24,7 +24,8 @@ use crate::{agents, json_rows, task_history, validate};
 
 /// Largest number of tasks that the sentence of an explanation names.
 const NAMED: usize = 3;
-/// Limits of the search for the blocked tasks behind a task: steps along `needs`, and tasks. Then how many are listed.
+/// Limits of the search for the blocked tasks that a task waits for: the number of steps along `needs`, the number of
+/// visited tasks, and the number of tasks that the explanation lists.
 const ROOT_STEPS_MAX: usize = 200;
 const ROOT_TASKS_MAX: usize = 1_000;
 const ROOTS_MAX: usize = 20;
@@ -417,8 +418,8 @@ fn paused(context: &ExplanationContext, subject: &ExplainedTask) -> ExplanationD
     .fact("retry", retry)
 }
 
-/// Explains that a task is completed, and says so if its agent made no call through the gateway: either the work needed
-/// no model, or the agent calls one behind the gateway's back.
+/// Explains that a task is completed, and mentions if its agent made no call through the gateway: either the work
+/// needed no model, or the agent calls a model without the gateway.
 fn completed(subject: &ExplainedTask) -> ExplanationDraft {
     // A task that was skipped had no claim that could call.
     if subject.calls > 0 || subject.reports || subject.epoch == 0 {

@@ -103,7 +103,8 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
     Ok(views)
 }
 
-/// Sets the parts that each active project is due and got. Both are parts of the sum over all active projects.
+/// Sets the due share and the real share of each active project: its weight, and the tokens that it was charged for, as
+/// parts of the sums over all active projects.
 fn set_shares(views: &mut [ProjectView]) {
     let active = || views.iter().filter(|view| view.status == FleetProjectStatus::Active);
     let charged: u128 = active().map(|view| u128::from(view.charged)).sum();
@@ -133,8 +134,8 @@ fn of_one(ppm: u64) -> f64 {
     ppm as f64 / 1e6
 }
 
-/// Sets the part that each active project is due if tenants share agents first: the part of its tenant among the tenants with
-/// active projects, times its own part among its tenant's active projects.
+/// Sets the due share of each active project if tenants share agents first. It is the tenant's share among the tenants
+/// with active projects × the project's share among the active projects of its tenant.
 fn set_due_by_tenant(
     tx: &mut dyn Transaction,
     views: &mut [ProjectView],

@@ -18,8 +18,8 @@ use crate::credit;
 use crate::fleet_clock::FleetClock;
 use crate::retry_policy;
 
-/// Smallest jump of the wall clock that counts as an outage. The jump is the time that passed on the wall clock between
-/// two answers of the database, minus the time that passed on the steady clock.
+/// Largest forward jump of the wall clock that does not count as an outage. The jump is the time that passed on the
+/// wall clock between two answers of the database − the time that passed on the steady clock.
 const DRIFT: Duration = Duration::from_secs(1);
 
 /// Time in which no lease could be renewed.
@@ -129,7 +129,8 @@ pub(crate) fn extend_leases(
     Ok(())
 }
 
-/// Notes that the outage, which ends now, is no time of the claims that were in force when it began.
+/// Notes the outage, which ends now, as a wait of the claims that were in force when it began, so that they are not
+/// charged for it.
 fn note_waits(
     tx: &mut dyn Transaction,
     since: UnixMicros,
@@ -222,7 +223,7 @@ mod tests {
         let mut watch = watched();
         watch.failed();
         assert_eq!(watch.outage(at(170, 71)), lapse(100, 70));
-        // Nor where the clock was put back meanwhile.
+        // The same holds if the wall clock was put back during the outage.
         assert_eq!(watch.outage(at(50, 71)), lapse(100, 70));
         watch.made(at(170, 71));
         assert_eq!(watch.outage(at(175, 76)), None);

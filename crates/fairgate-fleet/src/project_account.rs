@@ -37,7 +37,7 @@ impl ProjectAccount {
         self.credit.extra(window, self.sums.bucket, now)
     }
 
-    /// Returns the tokens that the project is charged for in the window, by the unit in which projects share agents.
+    /// Returns the tokens that the project was charged for in the window: its used tokens plus `extra`.
     pub(crate) fn charged(&self, window: UsageWindow, now: UnixMicros) -> u64 {
         self.used(window, now).saturating_add_signed(self.extra(window, now))
     }

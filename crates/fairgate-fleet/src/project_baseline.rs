@@ -10,10 +10,12 @@
 //!         w × min over the other busy, active projects of (spent + baseline) ÷ weight − s)
 //! ```
 //!
-//! rounded down. *Spent* is what the project was charged for in the window: tokens that tasks have really used, and the time
-//! of claims that ended (`credit.rs`). A running task counts with the tokens that it has used so far. The baseline fades to 0 within one window. The rest of the previous baseline counts, because otherwise
-//! a project could lower its baseline, and so gain tokens that it is not due, by being idle for a moment. Projects that
-//! become busy in one transaction are compared with the projects that were busy before that transaction.
+//! rounded down. *Spent* is what the project was charged for in the window: tokens that tasks have really used, and the
+//! time of claims that ended (`credit.rs`). A running task counts with the tokens that it has used so far. If tenants
+//! share agents first, only projects of the same tenant are compared. The baseline fades to 0 within one window. The
+//! rest of the previous baseline counts, because otherwise a project could lower its baseline by being idle for a
+//! moment, and so get more than its share. Projects that become busy in one transaction are compared with the projects
+//! that were busy before that transaction.
 //!
 //! # Why not the estimate of running tasks
 //!
@@ -24,9 +26,10 @@
 //! newcomer gets no agent for 235 tasks of that size. Estimates that a project has learned are better guesses, but they
 //! are guesses too, and requests and tasks may state any number.
 //!
-//! Without estimates, a project that joins may stand lower than the others by what their running tasks use after that
-//! moment. That is at most one task per agent of theirs, and only once: the project's own usage and the rest of its
-//! previous baseline count when it leaves and comes back.
+//! Without estimates, a project that joins may get a little more than its share: the tokens that the running tasks of
+//! the others use after that moment are not in its baseline. That is at most one task per agent of the others. It
+//! cannot be repeated, because the project's own usage and the rest of its baseline count when it becomes idle and busy
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -169,7 +172,8 @@ mod tests {
         BaselineTerms { window: window(), share: FleetShare::Project }
     }
 
-    /// The largest whole baseline at which the project is not above any other: found by trying, without a division.
+    /// Returns the largest whole baseline at which the project is not above any other. Tries the values instead of
+    /// dividing.
     fn naive(weight: u64, spent: u64, others: &[ProjectLevel]) -> u64 {
         if others.is_empty() {
             return 0;
@@ -249,7 +253,8 @@ mod tests {
         .unwrap();
     }
 
-    /// What a call may use at most, or a task is said to use, is not what they use. A newcomer would pay for it for a day.
+    /// The most that a call may use, and the estimate of a task, are not real usage. If they counted, a newcomer's
+    /// baseline would be too high for a whole window.
     #[test]
     fn nobody_joins_at_what_others_only_claim_to_use() {
         in_memory(|tx| {
@@ -261,12 +266,13 @@ mod tests {
             tx.run("UPDATE fleet_projects SET learned = 40 WHERE id = 'p'", &[]).unwrap();
             add_task(tx, "a", "p", "IN_PROGRESS", 50);
             update_busy(tx, terms(), ALL, now).unwrap();
-            // One token of an answer, and a limit of a million million.
+            // A call in flight that may use 10¹² tokens.
             add_call(tx, "1", "a", 1, 1_000_000_000_000);
             add_task(tx, "b", "q", "READY", 0);
             update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (true, 100));
-            // Nor do the estimate of a task and the default estimate of a project that never completed any task count.
+            // The tokens reserved for a task, and the default estimate of a project without a completed task, do not
+            // count either.
             tx.run("UPDATE fleet_projects SET learned = NULL WHERE id = 'p'", &[]).unwrap();
             tx.run("UPDATE fleet_tasks SET reserved = 1000000000000 WHERE id = 'a'", &[]).unwrap();
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'b'", &[]).unwrap();
@@ -277,7 +283,7 @@ mod tests {
         });
     }
 
-    /// Nor does a project come back below the others because a call that it left behind may still use a lot.
+    /// A project that becomes busy again does not get a lower baseline because one of its own calls is still in flight.
     #[test]
     fn calls_in_flight_are_no_way_around_the_baseline() {
         in_memory(|tx| {
@@ -295,7 +301,7 @@ mod tests {
         });
     }
 
-    /// A project that is away for a moment stands no lower when it is back than before it went.
+    /// A project that is idle for a moment has no lower baseline afterwards than before.
     #[test]
     fn leaving_and_coming_back_sheds_nothing() {
         in_memory(|tx| {
@@ -335,7 +341,7 @@ mod tests {
             // Both at once: nobody was busy before.
             update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
-            // One that is put aside is not busy, and joins the other when it is back.
+            // A paused project is not busy. It starts level with the other one when it is active again.
             let status = "UPDATE fleet_projects SET status = $1 WHERE id = 'q'";
             tx.run(status, &["PAUSED".into()]).unwrap();
             update_busy(tx, terms(), ALL, now).unwrap();

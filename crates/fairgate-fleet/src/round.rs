@@ -159,7 +159,7 @@ pub(crate) fn round(
     }
     outcome.version = version(tx, has_changed)?;
     let fades = outcome.due.take();
-    // A bucket of the shortest windows ends sooner than a round is worthwhile.
+    // Buckets of the shortest windows are shorter than `ROLL_MIN`, and a round for each would be too many.
     let rolls = rules.window.bucket_end(now).max(retry_policy::later(now, ROLL_MIN));
     outcome.due = next_due(tx, rules, now)?.into_iter().chain(fades).chain([rolls]).min();
     Ok(outcome)
@@ -222,7 +222,7 @@ fn serve(
         let is_short = decision.starts.len() < input.waiting.len();
         let is_limited =
             input.budget.is_some() || input.projects.iter().any(|it| it.budget.is_some());
-        // Usage fades without any event, and then there is room for a task.
+        // Usage fades with time, without an event that would wake the loop, and may make room for a task.
         outcome.due = (is_short && is_limited).then(|| retry_policy::later(now, FADE_LOOK));
         outcome.again |=
             decision.is_unfinished || (is_short && !decision.out_of_loaded_tasks.is_empty());

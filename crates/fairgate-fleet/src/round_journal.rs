@@ -123,8 +123,8 @@ impl RoundJournalFiles {
         }
         let Some((file, length)) = &mut self.current else { return Ok(()) };
         if let Err(error) = file.write_all(line) {
-            // The file is continued when there is room again. A new file would cost the oldest one and fail on the same
-            // disk.
+            // The file is continued when the disk has room again. A new file would fail on the same disk, and the
+            // oldest file would be removed for it.
             if file.set_len(*length).is_err() {
                 self.current = None;
             }
@@ -178,7 +178,7 @@ mod tests {
         ScheduleRound { at, price_per_1000_s: None, snapshot, assignments: Vec::new() }
     }
 
-    /// The moments in each file, by the file's name.
+    /// Returns the name of each file, with the times of its rounds.
     fn files(folder: &std::path::Path) -> Vec<(String, Vec<i64>)> {
         let mut names: Vec<_> =
             fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
@@ -217,7 +217,7 @@ mod tests {
 
     const FOLDER: &str = "FAIRGATE_FLEET_FULL_JOURNAL";
 
-    /// The child: writes more than there is room for.
+    /// Runs in the child process: writes more than there is room for.
     #[test]
     #[ignore = "the child process of the test below"]
     fn child() {

@@ -150,7 +150,8 @@ fn put(
     Ok(())
 }
 
-/// Deletes the oldest pieces of a log until the others have at most `most` bytes together.
+/// Deletes the oldest pieces of a log until the others have at most `most` bytes in total. A small piece counts for
+/// more than its length; see [`PART_MIN`].
 fn drop_oldest(
     tx: &mut dyn Transaction,
     log: ClaimLog<'_>,

@@ -1,9 +1,9 @@
 //! Tenants that become busy or idle, and their baselines, if the fleet shares agents between tenants first.
 //!
-//! A tenant is busy while one of its projects is. What [`crate::project_baseline`] says about projects holds here for
-//! tenants: one that was idle starts level with the busy tenant that has spent the fewest tokens per weight. What a
-//! tenant has spent is the sum of what its projects were charged for. Baselines of its projects are not in the sum,
-//! because they only compare projects of one tenant: a tenant that adds a project would otherwise pay for that.
+//! A tenant is busy while one of its projects is. The rule of [`crate::project_baseline`] applies to tenants too: a
+//! tenant that was idle starts level with the busy tenant that has spent the fewest tokens per weight. A tenant has
+//! spent the sum of what its projects were charged for. The baselines of its projects are not in the sum. They only
+//! compare projects of one tenant, and a tenant would otherwise pay for adding a project.
 
 use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
@@ -24,7 +24,7 @@ pub(crate) struct TenantRow {
     pub(crate) name: String,
     /// Weight in the directory, in thousandths.
     pub(crate) weight: u64,
-    /// True if one of its projects is busy, and if one was when this was last written.
+    /// True if one of its projects is busy now. The next field is true if one was when `busy` was last written.
     is_busy: bool,
     was_busy: bool,
     /// Tokens that its projects were charged for in the window.

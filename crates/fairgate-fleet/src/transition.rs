@@ -32,8 +32,8 @@ pub(crate) struct TaskRow {
     pub(crate) open_needs: u64,
     pub(crate) retries: u32,
     pub(crate) retries_max: u32,
-    /// Earliest time at which the task may start. For a held task, this is the time until which a provider's limit
-    /// stops its requests.
+    /// Earliest time at which the task may start. For a held task, this is the time until which the limit of a provider
+    /// or a budget stops its model calls.
     pub(crate) resume_after: Option<UnixMicros>,
     pub(crate) reserved: u64,
     /// Tokens that the latest claim of the task used.

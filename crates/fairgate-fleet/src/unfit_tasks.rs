@@ -12,7 +12,8 @@ use fairgate_store::{DatabaseKind, StoreError, Transaction};
 
 use crate::json_rows;
 
-/// Largest number of rows that one round loads. A round that has more may give a task to an agent once more.
+/// Largest number of rows that one round loads. If there are more, a round may give a task to an agent that has given
+/// it back.
 const ROWS_MAX: i64 = 10_000;
 
 /// Tasks that waiting agents cannot work on.

@@ -41,8 +41,8 @@ pub(crate) fn check_name(field: &str, name: &str, max: usize) -> Result<(), Flee
     Err(invalid(field, problem))
 }
 
-/// Checks the name of a task: a name of its own, or `PROJECT:NAME` with the task's project. So names with a colon belong to
-/// one project, and those of others are never in the way.
+/// Checks the name of a task: `NAME`, or `PROJECT:NAME` with the task's own project. So a name with a colon can never
+/// be taken by a task of another project.
 pub(crate) fn check_task_name(field: &str, name: &str, project: &str) -> Result<(), FleetError> {
     match name.split_once(':') {
         None => check_name(field, name, TASK_MAX),
@@ -53,7 +53,7 @@ pub(crate) fn check_task_name(field: &str, name: &str, project: &str) -> Result<
             let shown = cut(name, 80);
             let problem =
                 format!("{shown:?} has a colon, and then the name must begin with \"{project}:\"");
-            // As for any other name of another project.
+            // The same error as for any other name of another project.
             Err(unknown(field, problem))
         }
     }

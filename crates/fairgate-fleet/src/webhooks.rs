@@ -49,7 +49,8 @@ impl WebhookSubscriptions {
         Self(Arc::new(RwLock::new(webhooks.into())))
     }
 
-    /// Replaces all webhooks. Events that were written for others wait until these come back or a day has passed.
+    /// Replaces all webhooks. Events that were written for a webhook that is no longer in the list are not sent. They
+    /// are given up after 25 hours, unless the webhook is in the list again before.
     pub fn set(&self, webhooks: Vec<WebhookSubscription>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = webhooks.into();
     }

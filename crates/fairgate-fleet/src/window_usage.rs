@@ -31,7 +31,7 @@ pub(crate) fn count_try(tx: &mut dyn Transaction, project: &str) -> Result<(), S
     count_tries(tx, &[project])
 }
 
-/// Counts one more such try for each entry of `projects`, in which a project may appear several times. Runs two SQL
+/// Does the same as [`count_try`] for each entry of `projects`, which may name a project several times. Runs two SQL
 /// statements.
 pub(crate) fn count_tries(tx: &mut dyn Transaction, projects: &[&str]) -> Result<(), StoreError> {
     let mut usage: BTreeMap<&str, ProjectUsage> = BTreeMap::new();
@@ -101,7 +101,7 @@ mod tests {
         UsageWindow::new(Duration::from_micros(24 * LENGTH.unsigned_abs()))
     }
 
-    /// What was used at which moment, added up as the module's text says.
+    /// Adds up the usage, given as times and tokens, by the definition of the window.
     fn naive(uses: &[(i64, u64)], now: i64) -> (u64, u64) {
         let current = now.div_euclid(LENGTH);
         let of = |bucket: i64| {
@@ -179,7 +179,7 @@ mod tests {
             crate::testing::add_project(tx, "p", 1_000, 0);
             let at = |now| UnixMicros(now);
             charge_at(tx, window(), "p", 100, at(50_000));
-            // Four windows ahead, something is used there, and back.
+            // The clock jumps four windows ahead, tokens are used, and it jumps back.
             roll(tx, window(), at(146_000)).unwrap();
             assert_eq!(window().used(&sums(tx, "p"), at(146_000)), 0);
             charge_at(tx, window(), "p", 7, at(146_000));

@@ -7,7 +7,8 @@ use fairgate_store::{StoreError, Transaction};
 use crate::agent_access::AgentAccess;
 use crate::json_rows;
 
-/// Numbers of a project's workspaces, or of those that are free: not bound to a machine, and by machine.
+/// Numbers of a project's workspaces: those that are not bound, and those of each machine. Counts either all workspaces
+/// or only the free ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkspaceCounts {
     unbound: u64,
@@ -45,15 +46,16 @@ impl WorkspaceCounts {
         (self.unbound == 0).then(|| self.by_machine.keys().map(|name| name.to_string()).collect())
     }
 
-    /// Returns whether a workspace that a task names is left, if it is one of this machine, or one that is not bound.
-    /// Tasks that name no workspace may have taken as many as there are. If they have taken those of a machine, they can
-    /// go to one that is not bound instead.
+    /// Returns whether a workspace that a task names can still be free. `machine` is the machine to which it is bound,
+    /// if any. It can if a workspace of this machine or an unbound one is left, because tasks without a workspace name
+    /// have only been counted, and may still be moved from one to the other.
     pub(crate) fn has_one_of(&self, machine: Option<&str>) -> bool {
         let bound = machine.and_then(|machine| self.by_machine.get(machine)).copied();
         bound.unwrap_or(0) > 0 || self.unbound > 0
     }
 
-    /// Takes a workspace that a task names, which is one of this machine, or one that is not bound.
+    /// Counts a workspace that a task names as taken. `machine` is the machine to which it is bound, if any. An unbound
+    /// workspace is counted instead if none of this machine is left.
     pub(crate) fn take(&mut self, machine: Option<&str>) {
         let bound = machine.and_then(|machine| self.by_machine.get_mut(machine));
         match bound.filter(|count| **count > 0) {
@@ -90,7 +92,7 @@ pub(crate) fn of_projects(
     Ok(counts)
 }
 
-/// Returns the machines of those of these workspaces that are bound, by workspace.
+/// Returns the machine of each of these workspaces that is bound to one, by workspace.
 pub(crate) fn of_workspaces<'a>(
     tx: &mut dyn Transaction,
     workspaces: impl Iterator<Item = &'a str>,
@@ -104,7 +106,8 @@ pub(crate) fn of_workspaces<'a>(
     Ok(rows.into_iter().collect())
 }
 
-/// Returns the machine of the workspace that a task names; `None` if it names none or that is not bound.
+/// Returns the machine of the workspace that a task names; `None` if the task names no workspace or the workspace is
+/// not bound.
 pub(crate) fn of_task(tx: &mut dyn Transaction, task: &str) -> Result<Option<String>, StoreError> {
     let sql = "SELECT w.machine FROM fleet_tasks t JOIN fleet_workspaces w ON w.id = t.workspace \
                AND w.project = t.project WHERE t.id = $1";
@@ -132,7 +135,7 @@ mod tests {
         counts.take_any(&m1);
         assert_eq!(usable(&counts), [0, 0, 0]);
         assert!(!counts.has_one_of(Some("m1")) && !counts.has_one_of(None));
-        // A task that names the workspace of m1 after another one has counted as being there.
+        // A task names the workspace of m1, which `take_any` has already counted for another task.
         counts.add(None, 1);
         assert!(counts.has_one_of(Some("m1")));
         counts.take(Some("m1"));

@@ -47,8 +47,8 @@ pub(crate) fn add(
     Ok(WorkspaceView { id, project, path, machine, task: None, agent: None })
 }
 
-/// Writes the labels of tasks that name a workspace of this name. There are such tasks only if an earlier workspace had
-/// the name, and all of them have ended. A person may restart them.
+/// Updates the labels of existing tasks that name the new workspace, because a person may restart them. Such tasks
+/// exist only if a removed workspace had the same name, and they have all ended.
 fn relabel_tasks(
     tx: &mut dyn Transaction,
     workspace: &str,
@@ -67,9 +67,9 @@ fn relabel_tasks(
     Ok(())
 }
 
-/// Checks that no other workspace has the same path, unless both are bound to different machines. Two tasks would
-/// otherwise work in one folder at the same time. Links are known only to the agents' machines, where `fairgate agent
-/// run` locks the real folder.
+/// Checks that no other workspace has the same path, unless the two are bound to different machines. Otherwise two
+/// tasks could work in one folder at the same time. Symbolic links cannot be checked here; for these, `fairgate agent
+/// run` locks the real folder on its machine.
 fn check_path_differs(
     tx: &mut dyn Transaction,
     path: &str,

@@ -150,7 +150,7 @@ const MIGRATIONS: &[Migration] = &[
 /// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older
 /// keys and projects had into their rows, so that they keep them.
 const CLOSED_SINCE: i64 = 10;
-/// Greatest number of keys and of projects that the log line about kept rights names.
+/// Largest number of keys, and of projects, that step 10 names in its log line about those that keep their rights.
 const NAMES_LOGGED: usize = 50;
 /// Selects the keys that are not revoked.
 const LIVE_KEYS: &str = "SELECT id FROM tenant_keys WHERE revoked_at IS NULL ORDER BY id";

@@ -152,10 +152,11 @@ impl UsageBalances {
         Ok(())
     }
 
-    /// Returns the growth of the tokens that are set aside if the requests of a claim reserve `more` additional tokens.
+    /// Returns by how many tokens [`crate::set_aside()`] grows for the claim's task if the claim's requests reserve
+    /// `more` further tokens. A negative `more` is a release.
     fn growth(&self, claim: &TaskClaim, more: i64) -> i64 {
-        // A reservation for a task that was not loaded has been refused by `check_in_force` before. A release leaves the
-        // tokens that are set aside unchanged, which at worst refuses too much.
+        // If the task was not loaded, `check_in_force` has refused a reservation before. A release then lowers nothing,
+        // so at worst too many requests are refused.
         self.tasks.get(&claim.task).map_or(0, |task| task.growth(claim, more))
     }
 

@@ -141,7 +141,8 @@ impl TaskBalance {
         }
     }
 
-    /// Returns the growth of the tokens that are set aside if the requests of a claim reserve `more` additional tokens.
+    /// Returns by how many tokens [`crate::set_aside()`] grows for the claim's task if the claim's requests reserve
+    /// `more` further tokens. A negative `more` is a release.
     pub(crate) fn growth(&self, claim: &TaskClaim, more: i64) -> i64 {
         if self.epoch != claim.epoch || !is_held(&self.state) {
             // A claim that is over has nothing reserved.

@@ -49,8 +49,8 @@ impl WindowSums {
     /// Names of the columns, in the order in which [`WindowSums::read`] takes them.
     pub const COLUMNS: &str = "window_bucket, window_tokens, window_oldest, window_completed";
 
-    /// Reads the sums from a database row, starting at column `first`. A sum in the database may be below 0, if guessed
-    /// usage was added in one bucket and subtracted in another. Such a sum is read as 0.
+    /// Reads the sums from a database row, starting at column `first`. A negative sum is read as 0. It occurs when a
+    /// guess was added in one bucket and its correction subtracted in another.
     pub fn read<R: UsageColumns + ?Sized>(row: &R, first: usize) -> Result<Self, R::Error> {
         let count = |column| row.int(column).map(|number| u64::try_from(number).unwrap_or(0));
         Ok(Self {
@@ -80,8 +80,9 @@ impl UsageWindow {
         sums.tokens.saturating_add(self.fading_part(sums.oldest, sums.bucket, at))
     }
 
-    /// Returns the part, at the moment `at`, of an amount of the oldest bucket that has not faded yet, rounded up.
-    /// `bucket` is the bucket that was current when the amount was computed.
+    /// Returns how much of `amount`, the usage in the oldest bucket, still counts at the time `at`, rounded up. It
+    /// falls linearly to 0 over the length of one bucket, from the time `bucket`: the beginning of the bucket that was
+    /// current when `amount` was computed.
     pub(crate) fn fading_part(self, amount: u64, bucket: i64, at: UnixMicros) -> u64 {
         let past_us = at.0.saturating_sub(bucket).clamp(0, self.bucket_us);
         part(amount, self.bucket_us - past_us, self.bucket_us)
@@ -113,8 +114,8 @@ impl UsageWindow {
         UnixMicros(self.bucket(at).saturating_add(self.bucket_us))
     }
 
-    /// Returns the time at which `tokens` tokens of the usage `used` will have left the window; `None` if fewer are
-    /// left in it. `used` has the beginning and the tokens of each bucket, oldest first.
+    /// Returns the time at which a total of `tokens` tokens will have left the window after `at`; `None` if the window
+    /// has fewer. `used` lists the buckets, oldest first: the beginning of each and its tokens.
     pub fn all_faded_at(
         self,
         used: &[(i64, u64)],

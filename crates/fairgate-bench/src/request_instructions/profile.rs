@@ -59,8 +59,8 @@ impl ThreadProfile {
         self.own.values().sum()
     }
 
-    /// Sums the calls that lead from outside into a set of functions, each with everything that it
-    /// called.
+    /// Returns the cost of all calls from a function outside a set into a function of that set. The
+    /// cost of a call includes everything that the called function calls.
     pub(crate) fn calls_into(&self, is_inside: impl Fn(&str) -> bool) -> CallCost {
         let entries = self.calls.iter();
         let entries =

@@ -35,8 +35,8 @@ const RETRIES_MAX: u32 = 1_000;
 /// Longest timeout of a task: 30 days, in seconds.
 const TIMEOUT_MAX_S: u64 = 30 * 24 * 3600;
 
-/// Checks that the names that a tenant or an agent gives begin with those of their projects. All tenants share the other
-/// names, so that a caller could find out which of them are taken.
+/// Checks that the names of an agent's or a tenant's tasks have the form `PROJECT:NAME`. Names without a project are
+/// shared by all tenants, so a caller could find out which of them are taken.
 pub(super) fn check_scoped_names(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetError> {
     for (field, task) in fields.iter().zip(tasks) {
         let Some(id) = &task.id else { continue };
@@ -78,9 +78,9 @@ pub(super) fn check_size(tasks: &[NewTask]) -> Result<(), FleetError> {
     Ok(())
 }
 
-/// Rejects the tasks of an agent or a tenant if a project would then have more than [`OPEN_MAX`] open tasks, or prompts of
-/// open tasks that are longer in all than the configuration allows. Otherwise agents whose tasks add tasks could fill the
-/// database. Operators may add any number.
+/// Rejects the tasks of an agent or a tenant if a project would then have more than [`OPEN_MAX`] open tasks, or if the
+/// prompts of its open tasks would exceed `fleet.prompt_size_max` in total. Otherwise tasks that add tasks could fill
+/// the database. Operators may add any number.
 pub(super) fn check_open(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -224,8 +224,8 @@ pub(super) fn check_cycles(tasks: &[NewTask]) -> Result<(), FleetError> {
     }
 }
 
-/// Checks each task that `needs` names: it must exist or be one of the new tasks, and belong to the tenant of `task`. For
-/// an agent or a tenant, a task of another tenant might as well not exist.
+/// Checks each task that `needs` names: it must exist or be one of the new tasks, and belong to the tenant of `task`.
+/// An agent or a tenant gets the same error for another tenant's task as for a missing one.
 pub(super) fn check_needs(
     call: &CallContext,
     field: &str,
@@ -239,7 +239,7 @@ pub(super) fn check_needs(
         let shown = || validate::cut(need, 80);
         let tenant = project.map(|project| project.tenant.as_str());
         match found.tasks.get(need) {
-            // A tenant's users can see the tasks that theirs wait for, so these must not belong to another tenant.
+            // Users of a tenant can see which tasks their own tasks wait for, so these must be of the same tenant.
             Some(other) if Some(other.tenant.as_str()) == tenant => {}
             Some(_) if call.is_by_operator() => {
                 return wrong(format!("task {:?} belongs to another tenant", shown()));

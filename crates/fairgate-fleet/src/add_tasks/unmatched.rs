@@ -16,8 +16,8 @@ pub(super) struct UnmatchedTasks {
     pub(super) tasks: Vec<String>,
 }
 
-/// Returns the projects of these tasks for which no active agent may work, sorted, and the tasks of other projects that no
-/// active agent may take; none if there are no agents.
+/// Returns the projects of the new tasks for which no active agent may work, sorted. Of the other projects, returns the
+/// new tasks that no active agent may take. Returns nothing if no agent is active.
 pub(super) fn find(
     tx: &mut dyn Transaction,
     fresh: &[TaskToAdd],

@@ -34,7 +34,7 @@ struct CompletedTask<'a> {
     reported: u64,
 }
 
-/// Completes these tasks. The results are in the order of `completions`. An error of the database is an error of all.
+/// Completes these tasks. The results are in the order of `completions`. Fails as a whole if the database fails.
 pub(crate) fn complete(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -127,7 +127,7 @@ fn repeated(
     }
 }
 
-/// Returns those of the agents that report the usage of their tasks themselves.
+/// Returns the names of those agents that report the usage of their tasks themselves.
 fn reporting_agents(
     tx: &mut dyn Transaction,
     completions: &[ClaimCompletion],
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(learned(Some(1_000), 2_000), 1_250);
         assert_eq!(learned(None, 0), 1);
         assert_eq!(learned(Some(u64::MAX), u64::MAX), u64::MAX);
-        // From anywhere it comes to what is used, within the rounding.
+        // From any start, the estimate approaches the real usage, apart from rounding.
         for start in [1, 10, 1_000_000] {
             let last = (0..100).fold(start, |before, _| learned(Some(before), 5_000));
             assert!(last.abs_diff(5_000) <= 2, "{last}");

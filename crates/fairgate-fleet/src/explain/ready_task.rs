@@ -81,7 +81,8 @@ struct TaskMatch<'a> {
     project: &'a ProjectRow,
     /// Labels that the task needs, on top of those of its project.
     labels: Vec<String>,
-    /// Machines to which all workspaces of the project are bound, if the task names none; `None` if one is not bound.
+    /// Machines of the project's workspaces, one of which the agent must run on. `None` if the machine does not matter
+    /// here: the task names a workspace, or the project has none or has one that is not bound.
     machines: Option<Vec<String>>,
 }
 
@@ -117,8 +118,9 @@ impl<'a> TaskMatch<'a> {
     }
 }
 
-/// Explains that no agent may take the task, or none of those that wait: they lack labels that it, its project or its
-/// tenant requires, are not on the machine of its workspace, or are limited to other tenants.
+/// Explains that none of the waiting agents may take the task, or no agent at all if none waits. Such an agent lacks a
+/// label that the task, its project or its tenant requires, runs on another machine than the workspace, or is limited
+/// to other tenants.
 fn no_match(context: &ExplanationContext, rule: &TaskMatch<'_>) -> Option<ExplanationDraft> {
     let may_take = |agent: &&ActiveAgent| rule.is_met_by(agent);
     let waiting: Vec<_> = context.agents.iter().filter(|agent| agent.is_waiting).collect();
@@ -155,7 +157,8 @@ fn no_match(context: &ExplanationContext, rule: &TaskMatch<'_>) -> Option<Explan
     Some(draft.fact("requires", labels.join(", ")).maybe("machines of its workspaces", machines))
 }
 
-/// Explains that all agents that wait, or all that there are, have given the task back because they cannot work on it.
+/// Explains that all waiting agents, or all agents if none waits, have given the task back because they cannot work on
+/// it.
 fn given_back(
     tx: &mut dyn Transaction,
     context: &ExplanationContext,
@@ -242,8 +245,9 @@ fn buckets(tx: &mut dyn Transaction, project: Option<&str>) -> Result<Vec<(i64, 
     tx.list(&sql, &values, |row| Ok((row.int(0)?, u64::try_from(row.int(1)?).unwrap_or(0))))
 }
 
-/// Explains that no further agent may work for the project. Either the project has its largest number of agents, or it
-/// has the largest number of every type that an active agent has.
+/// Explains that no further agent may work for the project. Either the project has its largest number of agents, or its
+/// largest number for each type of the agents that could take the task. Only waiting agents are considered, if one of
+/// them could take it.
 fn full(
     context: &ExplanationContext,
     project: &ProjectRow,
@@ -262,7 +266,7 @@ fn full(
     let has_room = |agent: &&ActiveAgent| left(&agent.kind) > 0;
     let may_take: Vec<_> = context.agents.iter().filter(|agent| rule.is_met_by(agent)).collect();
     let waiting: Vec<_> = may_take.iter().copied().filter(|agent| agent.is_waiting).collect();
-    // If agents wait, they are the next ones; the others may never come.
+    // A waiting agent is served next; an agent that does not wait may never ask.
     let next = if waiting.is_empty() { may_take.clone() } else { waiting };
     if next.is_empty() || next.iter().any(has_room) {
         return None;
@@ -361,8 +365,8 @@ pub(super) enum NextAgentOutcome {
 /// Decides a round whose input has one waiting agent, and returns the outcome for each loaded task.
 pub(super) fn next_agent_outcomes(input: &RoundInput) -> HashMap<Box<str>, NextAgentOutcome> {
     let decision = decide(input).unwrap_or_default();
-    // With shares by tenant, a call over tenants comes first. What it says about the tenant that won is replaced by what
-    // the call over that tenant's projects says.
+    // If tenants share agents first, the call over tenants comes first. The later call over the projects of the tenant
+    // that won replaces its outcomes for that tenant's tasks.
     decision.calls.iter().flat_map(|call| call_outcomes(&call.snapshot)).collect()
 }
 
@@ -441,7 +445,7 @@ fn in_turn(
         Some(NextAgentOutcome::First(_)) => {
             ExplanationDraft::new("starting", format!("It starts within moments: {agents}."))
         }
-        // Only the first tasks of each project are looked at.
+        // A round loads only the first tasks of each project, and this one is not among them.
         None => match context.input.tasks.iter().find(|task| task.project == place) {
             Some(first) => behind_task(&first.id, &agents),
             None => {

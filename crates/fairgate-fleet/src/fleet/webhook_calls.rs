@@ -39,15 +39,15 @@ impl Fleet {
         self.events_written().notified().await;
     }
 
-    /// Claims events that are due, at most so many of each webhook as `wanted` says. Each counts as tried once more, and
-    /// its result belongs to [`Fleet::settle_webhook_event`].
+    /// Claims events that are due, for each webhook at most the number in `wanted`. Claiming counts as a try. The
+    /// caller must pass the result of the try to [`Fleet::settle_webhook_event`].
     pub fn claim_webhook_events(
         &self,
         wanted: Vec<(String, u32)>,
     ) -> FleetFuture<'_, Vec<WebhookDelivery>> {
         Box::pin(async move {
             let names = wanted.clone();
-            // Nothing is due most of the time, and a look locks nothing.
+            // Nothing is due most of the time, and a read-only transaction takes no lock.
             let is_any_due = self.look(move |tx, call| {
                 let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
                 Ok(delivery_queue::is_any_due(tx, &names, call.now)?)
@@ -64,7 +64,7 @@ impl Fleet {
         })
     }
 
-    /// Records the result of a try. Nothing is lost without it, but the event is sent again.
+    /// Records the result of a try. If this is never called, the event is sent again later.
     pub fn settle_webhook_event(
         &self,
         delivery: WebhookDelivery,
@@ -75,16 +75,16 @@ impl Fleet {
         })
     }
 
-    /// Notes that a budget of a tenant or a group refused a request. The next [`Fleet::check_budgets`] counts it as used
-    /// up if it is nearly so. This does not wait for anything.
+    /// Notes that a budget of a tenant or a group refused a request. The next [`Fleet::check_budgets`] reports the
+    /// budget as used up if at least 80 % of it is used. Does not access the database.
     pub fn note_budget_refusal(&self, refused: &BudgetExhausted) {
         if self.options().webhooks.wants(WebhookEventKind::Budget) {
             self.refused_budgets().note(refused);
         }
     }
 
-    /// Writes events for budgets of projects, tenants and groups that have reached 80 % or 100 % since the last call, of
-    /// any server.
+    /// Writes events for budgets of projects, tenants and groups that have reached 80 % or 100 % since a server last
+    /// called this.
     pub fn check_budgets(&self) -> FleetFuture<'_, ()> {
         Box::pin(async move {
             if !self.options().webhooks.wants(WebhookEventKind::Budget) {

@@ -8,9 +8,10 @@ use super::decide::TaskStart;
 use super::load::{self, FreeWorkspace};
 use super::round_input::RoundInput;
 
-/// Returns the workspace of each task that starts: the one that the task requires, or else any free workspace of its
-/// project that its agent may use. Those of the agent's machine are used first, as the decision has counted them, and
-/// among these workspaces that no loaded task requires. The workspace is `None` if the project has none.
+/// Returns the workspace of each task that starts: the one that the task requires, or else a free workspace of its
+/// project that its agent may use; `None` if the project has no workspaces. Workspaces of the agent's machine go before
+/// those that are not bound, as `decide` has counted them. Of those of one machine, workspaces that no loaded task
+/// requires go first.
 pub(super) fn workspaces(
     tx: &mut dyn Transaction,
     input: &RoundInput,

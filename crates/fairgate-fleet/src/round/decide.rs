@@ -1,12 +1,12 @@
 //! Decides which agent gets which task in a round. [`decide`] is a pure function that uses neither the database nor the
 //! clock. Projects are compared by `proportional`, on snapshots that are built here.
 //!
-//! `proportional` knows neither agent types and labels nor affinity. So it is called once for each group of consecutive agents
-//! that do not differ in these. In such a call, the largest number of agents of a type becomes a lower
-//! `max_concurrent_agents`, and tasks are left out that are kept for an agent outside the group, whose project these agents
-//! may not work for, or whose labels they do not have. Workspaces that are bound to another machine are not counted. An
-//! agent for which a task is kept is a group of its own. The snapshot of each call includes the tasks that earlier calls of the round
-//! assigned.
+//! `proportional` does not know agent types, labels and affinity. So it is called once for each group of consecutive
+//! agents that do not differ in these. An agent for which a task is kept, or that has given a task back as unfit, is a
+//! group of its own. If tenants share agents first, [`by_tenant`] makes the calls for one agent at a time instead. In
+//! each call, the largest number of agents of a type becomes a lower `max_concurrent_agents`. The snapshot leaves out
+//! tasks that the agents of the group may not take, and does not count workspaces that are bound to other machines.
+//! Tasks that earlier calls of the round assigned count as running.
 
 mod by_tenant;
 
@@ -27,7 +27,7 @@ use crate::workspace_machines::WorkspaceCounts;
 /// Largest number of scheduler calls in a round. The remaining agents wait for the next round, which follows at once.
 const CALLS_MAX: usize = 64;
 
-/// Time for which the journal has the price of an agent.
+/// Time of an agent whose price is written to the journal, as `price_per_1000_s`.
 const PRICE_TIME: Duration = Duration::from_secs(1_000);
 
 /// Decision of a round.
@@ -205,7 +205,8 @@ impl<'a> RoundState<'a> {
         self.parts(&tasks, agents, first).map(Some)
     }
 
-    /// Returns whether the workspace that a task names is left, however those without a name are assigned.
+    /// Returns whether the workspace that a task names can still be free, after tasks without a workspace name have
+    /// been counted; see [`WorkspaceCounts::has_one_of`].
     fn has_workspace(&self, task: &ReadyTask) -> bool {
         let (Some(workspace), Some(free)) = (&task.workspace, &self.projects[task.project].free)
         else {
@@ -252,7 +253,8 @@ impl<'a> RoundState<'a> {
         ScheduleSnapshot::check(parts)
     }
 
-    /// Returns what a task counts with while it runs: its expected credit, or its expected tokens if a budget limits it.
+    /// Returns the number that is reserved for a task when it starts: its expected tokens if a budget limits it,
+    /// otherwise its expected credit.
     fn counted_estimate(&self, task: &ReadyTask) -> u64 {
         if self.input.is_limited(task.project) { task.estimate } else { task.credit }
     }
@@ -269,8 +271,10 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Returns the tokens that are compared beyond those that a project used, and those of them that are not. What was
-    /// charged beyond tokens limits nothing, as a baseline does.
+    /// Returns the project's credit − tokens, by its sign: the tokens to add to its baseline if it is positive, and the
+    /// tokens to subtract from its used tokens if it is negative. One of the two is 0. The scheduler compares both, but
+    /// budgets must not count them: a baseline counts against no budget, and the caller lowers the budget by what it
+    /// subtracts.
     fn more_and_less(&self, place: usize) -> (u64, u64) {
         let extra = self.projects[place].extra;
         let less = extra.min(0).unsigned_abs().min(self.input.projects[place].used);
@@ -287,14 +291,16 @@ impl<'a> RoundState<'a> {
     ) {
         let (row, now) = (&self.input.projects[place], &self.projects[place]);
         let id = || row.id.clone();
-        // Reservations of the other projects count against the budget of all.
+        // Projects without a task in this call are listed for their reservations, which count against the budget of all
+        // projects.
         if now.reserved > 0 && (is_listed || self.input.budget.is_some()) {
             parts.project_reserved_tokens.insert(id(), Tokens(now.reserved));
         }
         if !is_listed {
             return;
         }
-        // If tokens count less than they are, the budget is moved by the same number, so that as much of it is left.
+        // The budget is lowered by what is subtracted from the used tokens, so that the rest of the budget stays the
+        // same.
         let (more, less) = self.more_and_less(place);
         parts.projects.push(ScheduledProject {
             max_concurrent_agents: agents_max(row, now, &agent.kind),
@@ -321,7 +327,7 @@ impl<'a> RoundState<'a> {
             }
         }
         if are_workspaces_counted {
-            // A project without workspaces needs none: one per agent is as good as no limit.
+            // The tasks of a project without workspaces need none. One workspace per agent is the same as no limit.
             let usable = now.free.as_ref().map(|free| free.usable_by(&agent.access));
             let free = usable.unwrap_or(parts.agents.len() as u64);
             parts.project_available_workspaces.insert(id(), free);

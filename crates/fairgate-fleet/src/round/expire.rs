@@ -72,8 +72,8 @@ pub(super) struct ExpiryResult {
     pub(super) has_more: bool,
 }
 
-/// Returns the event that an agent was lost, if its lease ran out. An agent that lives and does not end a task within the
-/// task's timeout is not lost.
+/// Returns the event that an agent was lost, if its lease ran out before the task's timeout. A lease cannot be renewed
+/// beyond one length after the timeout, so a lease that ends after the timeout does not show that the agent is gone.
 fn lost(due: &TaskRow, now: UnixMicros) -> Option<WebhookEvent<'_>> {
     let is_lost = due.state.is_held() && due.timeout_at().is_none_or(|at| at > now);
     is_lost.then(|| due.event(WebhookEventKind::AgentLost))

@@ -43,7 +43,7 @@ pub(super) fn limits(input: &RoundInput, default_estimate: u64) -> Vec<Option<u6
     let gap = gap(&demands, spent, agents);
     let limit = |demand: &ProjectDemand| {
         let likely = demand.given(gap);
-        // A quarter more, because estimates differ, and one more, so that the project always takes part in the
+        // Adds a quarter, because the estimates of tasks differ, and one task, so that every project takes part in the
         // comparison.
         let with_spare = likely.saturating_add(likely.div_ceil(4)).saturating_add(1);
         with_spare.min(demand.most.saturating_add(1))
@@ -80,7 +80,7 @@ impl ProjectDemand {
         if rise <= 0 {
             return 0;
         }
-        // Nearly all gaps of a bisection end here or above. A division of 128 bits takes far longer than a product.
+        // Most calls return here or above, without the division, which takes far longer than a product at 128 bits.
         if rise > self.estimate.saturating_mul(self.most.into()) {
             return self.most;
         }

@@ -31,12 +31,14 @@ use crate::tenant_baseline;
 use crate::unfit_tasks::UnfitTasks;
 use crate::window_usage::WindowSums;
 
-/// Payer that stands for all tenants, for the price by which running tasks are compared. No tenant has this name. The
-/// charge of a claim that ends is exact: it leaves out the work of the tenant that pays.
+/// Payer for the price by which running tasks are compared. No tenant has this name, so that price is learned from all
+/// tenants. The charge of a claim that ends uses the exact price instead, which leaves out the work of the paying
+/// tenant.
 const EVERYBODY: &str = "";
-/// Number of tasks to load of a project whose loaded tasks block each other.
+/// Number of tasks to load of a project some of whose loaded tasks cannot start because of those that do.
 const FURTHER: u64 = 1_024;
-/// Largest number of lists of labels of ready tasks that a round looks at, and of one project.
+/// Largest number of different lists of labels of ready tasks that a round considers. The next constant is the largest
+/// number of one project.
 const LABEL_GROUPS_MAX: u64 = 10_000;
 const PROJECT_LABEL_GROUPS_MAX: usize = 64;
 
@@ -180,8 +182,8 @@ fn projects(
     Ok(rows.into_iter().unzip())
 }
 
-/// Returns the credit of a running task, by its time so far or as its project's tasks cost, beyond the tokens that are
-/// counted for it.
+/// Returns credit − tokens for a running task. The credit is the charge for its time so far or the expected credit of
+/// its project's tasks, whichever is more. The tokens are those that count for the task anyway.
 fn running_extra(
     rules: &RoundOptions,
     price: TokenRate,
@@ -255,7 +257,7 @@ fn workspaces(
 #[derive(Clone, Debug)]
 pub(crate) struct FreeWorkspace {
     pub(crate) id: String,
-    /// Machine to which it is bound; `None` if every machine has it.
+    /// Machine to which it is bound; `None` if agents on all machines may use it.
     pub(crate) machine: Option<String>,
 }
 
@@ -290,15 +292,15 @@ pub(crate) fn tasks(
     input.unfit = UnfitTasks::load(tx, input.waiting.iter().map(|it| &*it.agent))?;
     let mut limits = forecast::limits(input, rules.default_estimate);
     for (project, limit) in input.projects.iter().zip(&mut limits) {
-        // Tasks that no waiting agent may take are not looked at. Behind tasks that an agent cannot work on, there may be
-        // some that it can.
+        // No tasks are loaded that no waiting agent may take. For tasks that some agent cannot work on, as many further
+        // tasks are loaded.
         let is_open = input.waiting.iter().any(|agent| project.is_open_to(&agent.access));
         let unfit = input.unfit.count_in(&project.id);
         *limit = limit.filter(|_| is_open).map(|limit| limit.saturating_add(unfit));
     }
     keep_label_groups(input);
     for group in &input.label_groups {
-        // Which of these tasks start depends on the labels of agents, so none is left out.
+        // Which of these tasks start depends on the labels of agents, so the forecast does not limit their number.
         let most = input.projects[group.project].headroom().min(input.waiting.len() as u64);
         let limit = &mut limits[group.project];
         *limit = limit.map(|limit| limit.max(most.saturating_add(1)));
@@ -310,7 +312,8 @@ pub(crate) fn tasks(
     Ok(())
 }
 
-/// Removes the groups of tasks that no waiting agent may take, and the last ones of a project that has very many.
+/// Removes the groups whose tasks no waiting agent may take, and the groups of a project beyond
+/// [`PROJECT_LABEL_GROUPS_MAX`].
 fn keep_label_groups(input: &mut RoundInput) {
     let RoundInput { label_groups, waiting, projects, .. } = input;
     label_groups.retain(|group| {
@@ -349,7 +352,8 @@ pub(crate) fn more_tasks(
     Ok(())
 }
 
-/// Sets `has_unloaded_tasks` of each project of which as many tasks were loaded as its limit allows.
+/// Sets `has_unloaded_tasks` of each project with a limit: true if as many tasks as the limit were loaded for one of
+/// its lists of labels.
 fn mark_cut(input: &mut RoundInput, limits: &[Option<u64>]) {
     let mut loaded: HashMap<(usize, &[String]), u64> = HashMap::new();
     for task in input.tasks.iter().filter(|task| task.affinity.is_none()) {

@@ -54,7 +54,7 @@ pub(crate) struct LabelGroup {
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectRow {
     pub(crate) id: Box<str>,
-    /// Tenant of the project, and the labels that an agent must have to work for it, which one of them requires.
+    /// Tenant of the project. The next field has the labels that the project or the tenant requires of an agent.
     pub(crate) tenant: Box<str>,
     pub(crate) requires: Vec<String>,
     pub(crate) is_active: bool,
@@ -81,7 +81,7 @@ pub(crate) struct ProjectRow {
     /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; `None` before the
     /// first.
     pub(crate) learned: Option<u64>,
-    /// Number of tries of the project's tasks that were completed or failed in the window.
+    /// Number of tries of the project's tasks that ended in the window, completed or failed.
     pub(crate) completed: u64,
     /// Number of agents that work for the project, in total and, in the next field, by type.
     pub(crate) running: u64,

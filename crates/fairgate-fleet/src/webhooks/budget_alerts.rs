@@ -1,8 +1,9 @@
 //! Tells webhooks when the budget of a project, or of all projects together, is used up to 80 % or 100 %.
 //!
-//! Usage in the window rises and fades, so an alert must not be repeated whenever usage crosses a line. The highest level
-//! of which webhooks were notified is kept ([`BudgetNotice`]). Only a higher level is an alert. The kept level falls to 0 once usage and
-//! reservations together are below 70 % and the last alert is an hour old, or when the budget itself is changed.
+//! Usage in the window rises and fades, so an alert must not be repeated each time that usage crosses a level. The
+//! highest level of which webhooks were notified is kept ([`BudgetNotice`]). Only a higher level causes an alert. The
+//! kept level falls to 0 once usage and reservations together are below 70 % and the last alert is an hour old, or when
+//! the budget itself is changed.
 //!
 //! A budget may be used up below 100 %: the gateway refuses a call if the rest is reserved for other tasks. Such a
 //! refusal counts as 100 %.
@@ -53,8 +54,8 @@ impl BudgetStanding {
         self.limit.saturating_sub(self.used.saturating_add(self.reserved))
     }
 
-    /// Returns the level that is reached now: 0, 80 or 100. A budget of 0 tokens is a way to stop a project, of which
-    /// nobody needs to be notified.
+    /// Returns the level that is reached now: 0, 80 or 100. The level of a budget of 0 tokens is 0: an operator sets it
+    /// to stop a project, and needs no alert.
     fn level(&self) -> u32 {
         match self.limit {
             0 => 0,
@@ -64,8 +65,8 @@ impl BudgetStanding {
         }
     }
 
-    /// Returns the notice that is to be kept from now on; `None` if that does not change. A higher level than before is an
-    /// alert.
+    /// Returns the notice that replaces the kept one; `None` if the kept one stays. A notice with a level above 0 is an
+    /// alert, and one with the level 0 ends the earlier alert.
     fn next(&self, level: u32, now: UnixMicros) -> Option<BudgetNotice> {
         if level > self.notice.percent {
             return Some(BudgetNotice { percent: level, at: now });
@@ -107,7 +108,8 @@ impl BudgetAlerts {
         Ok(standings.iter().any(|standing| standing.next(standing.level(), now).is_some()))
     }
 
-    /// Writes alerts for all budgets that have reached a further level.
+    /// Writes alerts for all budgets that have reached a higher level, and sets the kept level of those that have
+    /// calmed down to 0.
     pub(crate) fn check(
         &self,
         tx: &mut dyn Transaction,
@@ -129,7 +131,7 @@ impl BudgetAlerts {
             return Ok(());
         }
         let standings = self.standings(tx, now, Some(project))?;
-        // The budget with the least room refused.
+        // Of the two budgets, the one with less room has refused the call.
         match standings.iter().min_by_key(|standing| standing.left()) {
             Some(refused) if refused.limit > 0 => self.tell(tx, now, &[(refused, USED_UP)]),
             _ => Ok(()),

@@ -43,7 +43,7 @@ pub enum WebhookResult {
 pub struct WebhookTotals {
     /// Name of the webhook.
     pub webhook: String,
-    /// Number of events that wait for their delivery, and the time of the oldest.
+    /// Number of events that wait for their delivery.
     pub pending: u64,
     /// Time of the oldest event that waits.
     pub oldest_at: Option<UnixMicros>,
@@ -55,7 +55,7 @@ pub struct WebhookTotals {
     pub dropped: u64,
     /// Time of the last delivery.
     pub delivered_at: Option<UnixMicros>,
-    /// Failure of the last try that failed, and its time.
+    /// Failure of the last try that failed.
     pub error: Option<String>,
     /// Time of the last try that failed.
     pub error_at: Option<UnixMicros>,
@@ -81,8 +81,9 @@ fn oldest(now: UnixMicros) -> UnixMicros {
     UnixMicros(now.0.saturating_sub(micros))
 }
 
-/// Claims events that are due, at most so many of each webhook as `wanted` says. Each counts as tried, and is due again
-/// after the pause that follows this try.
+/// Claims events that are due, for each webhook at most the number in `wanted`. Claiming counts as a try, and the event
+/// is due again after the pause that follows this try. Gives up events that are too old, and events whose last try has
+/// no result.
 pub(crate) fn claim(
     tx: &mut dyn Transaction,
     wanted: &[(String, u32)],
@@ -114,7 +115,7 @@ pub(crate) fn claim(
     Ok(claimed)
 }
 
-/// Gives up events that nobody could deliver within a day.
+/// Gives up at most [`OLD_MAX`] events that are older than [`LIFETIME`].
 fn give_up_old(tx: &mut dyn Transaction, now: UnixMicros) -> Result<(), StoreError> {
     let old = tx.list(
         "SELECT webhook, id FROM fleet_webhook_events WHERE due_at IS NOT NULL AND made_at < $1 \
@@ -128,8 +129,8 @@ fn give_up_old(tx: &mut dyn Transaction, now: UnixMicros) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Records the result of a try. A result for an event that is not there any more changes nothing: another server has
-/// delivered it meanwhile.
+/// Records the result of a try. The event may be gone, because another server has delivered it meanwhile. A delivery is
+/// then not counted again; a failure is still kept as the webhook's last error, unless it was the last try.
 pub(crate) fn settle(
     tx: &mut dyn Transaction,
     delivery: &WebhookDelivery,

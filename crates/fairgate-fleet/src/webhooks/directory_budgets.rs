@@ -1,12 +1,12 @@
 //! Tells webhooks when a budget of a tenant or a group, in tokens or money, is used up to 80 % or 100 %.
 //!
-//! The gateway keeps these budgets, and requests do not wait for anything here: every server looks at them from time to
-//! time. The event is written in the transaction that writes a row for the budget, its period and the level. The row is
-//! unique, so of several servers on a database one writes the event, once in each period. If an operator changes the
-//! amount, that is another budget.
+//! Requests do not wait for this: every server checks the budgets from time to time. The event is written in the
+//! transaction that inserts a row with the budget, its amount, its period and the level. The row is unique, so only one
+//! of several servers on a database writes the event, once in each period. After a change of the amount the same level
+//! is notified again.
 //!
-//! A budget is rarely used to its last token, because the gateway refuses a request that may use more than is left. So a
-//! refusal counts as 100 % if 80 % is used. Below that, the request was too large, and the budget is not used up.
+//! A budget is rarely used to its last token, because the gateway refuses a request that may use more than is left. So
+//! a refusal counts as 100 % if at least 80 % is used. Below 80 %, a refusal only means that the request was too large.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ use super::event_log::{self, WebhookEvent, WebhookSubject};
 /// Levels at which webhooks are notified, in percent of the budget.
 const WARNING: u32 = 80;
 const USED_UP: u32 = 100;
-/// Largest number of budgets whose refusals are kept until the next look.
+/// Largest number of budgets whose refusals are kept until the next check.
 const REFUSED_MAX: usize = 1_000;
 
 /// A budget of a tenant or a group.
@@ -44,12 +44,12 @@ impl OwnedBudgetKind {
     }
 }
 
-/// Budgets of tenants and groups that refused a request since the last look, of this server.
+/// Budgets of tenants and groups that refused a request on this server since the last check.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedBudgets(Mutex<HashSet<OwnedBudgetKind>>);
 
 impl RefusedBudgets {
-    /// Notes a refusal. Takes no time that a request would notice.
+    /// Notes a refusal. Only locks a mutex for a moment, so requests do not wait.
     pub(crate) fn note(&self, refused: &BudgetExhausted) {
         let &BudgetExhausted { scope, period, unit, tier, .. } = refused;
         let is_spent = refused.used.saturating_add(refused.wanted) > refused.limit;
@@ -63,14 +63,14 @@ impl RefusedBudgets {
         }
     }
 
-    /// Returns the budgets, and forgets them.
+    /// Takes all noted budgets out, and returns them.
     pub(crate) fn take(&self) -> NotedRefusals {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         NotedRefusals(std::mem::take(&mut *budgets))
     }
 }
 
-/// Budgets that refused a request before a look.
+/// Budgets that refused a request before a check; taken from [`RefusedBudgets`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NotedRefusals(HashSet<OwnedBudgetKind>);
 

@@ -13,7 +13,7 @@ use crate::json_rows;
 
 /// Largest number of events of one webhook that wait for their delivery. Further events are dropped.
 pub(crate) const PENDING_MAX: u64 = 1_000;
-/// Largest number of these events that are of one tenant.
+/// Largest number of waiting events of one webhook that are about one tenant.
 pub(crate) const PENDING_OF_TENANT_MAX: u64 = 250;
 
 /// Event that happened.

@@ -5,9 +5,10 @@ use std::time::Duration;
 /// Largest number of tries for one event.
 pub(crate) const TRIES_MAX: u32 = 10;
 
-/// Pauses after each try but the last. The first is longer than a try may take, so no two servers send at once.
+/// Pauses after each try but the last, in seconds. The first pause is longer than a try may take, so two servers never
+/// send an event at the same time.
 const PAUSES_S: [u64; 9] = [30, 60, 120, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600];
-/// Time after the last try until a server that did not report its result counts as killed.
+/// Time after the last try, in seconds, after which the event is given up if the server has not reported the result.
 const LAST_S: u64 = 60;
 
 /// Time after which an event that is still pending is given up, whatever its tries: its webhook is in no server's

@@ -64,7 +64,7 @@ struct ReachedProviderLimit {
 
 /// Answer of a provider that is for the client.
 pub(super) enum ProviderAnswer {
-    /// Any answer that is not about the account, or the failure to get one.
+    /// An answer that says nothing about the account, or the failure of the call.
     Usual(Result<Response<UpstreamBody>, UpstreamFailure>),
     /// The provider refused the request because the account is spent or blocked.
     AccountRefused(Response<UpstreamBody>),

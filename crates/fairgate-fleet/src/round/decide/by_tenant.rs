@@ -1,12 +1,13 @@
 //! Decides a round in which tenants share agents first, and then the projects of each tenant.
 //!
-//! The rule of `proportional` is called twice for each agent. The first call compares the tenants that have a task which
-//! this agent could start; the projects of that snapshot are tenants, named `tenant:NAME`, with the sums of their
-//! projects and the weights of the directory. The second call compares the projects of the tenant that won. Both calls
-//! are journaled. So five projects of one tenant get no more together than one project of another tenant with the same
-//! weight.
+//! For each agent, `proportional` is first called over the projects of each tenant alone, which gives the task that the
+//! agent would get from that tenant. Then it is called over the tenants that have such a task. The projects in this
+//! snapshot are the tenants, named `tenant:NAME`, with the sums of their projects and the weights of the directory. The
+//! agent gets the task of the tenant that wins. The call over the tenants and then the call over the projects of the
+//! winner are journaled. So five projects of one tenant get no more together than one project of another tenant with
+//! the same weight.
 //!
-//! A tenant takes part in the first call if the second call over its projects would give the agent a task.
+//! A tenant without a task for the agent does not take part in the call over tenants.
 
 use fairgate_core::proportional::{
     CreditWeight, ScheduleMode, ScheduleSnapshot, ScheduleSnapshotError, ScheduleSnapshotParts,
@@ -125,7 +126,7 @@ fn add_tenant(
     }
     let Some(candidate) = candidate else { return };
     let task = state.task(&state.input.tasks[state.task_places[&*candidate.assignment.task_id]]);
-    // Its workspace is a matter of the call over projects.
+    // Only the call over the tenant's projects looks at workspaces.
     let project_id = flow(&tenant.name);
     parts.tasks.push(ScheduledTask { project_id, preferred_workspace_id: None, ..task });
     parts.projects.push(ScheduledProject {

@@ -38,8 +38,8 @@ const CAN_START: &str = "r.state = 'READY' AND (r.resume_after IS NULL OR r.resu
 const AWAITS: &str = "r.affinity IS NOT NULL AND r.ready_at + r.affinity_wait > $2 AND EXISTS \
      (SELECT 1 FROM fleet_agents a WHERE a.id = r.affinity AND a.state <> 'RETIRED')";
 
-/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in which they start: so
-/// many of those that need no labels, and so many for each list of labels.
+/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in which they start.
+/// The number limits the tasks without labels, and again the tasks of each list of labels.
 pub(super) fn first_ready(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
@@ -84,8 +84,8 @@ pub(super) fn first_ready(
     Ok(tasks)
 }
 
-/// Row of the table from which the first ready tasks are selected: the project, its number, the rest of its budget, the
-/// expected tokens of a task, the number of tasks to load, and their labels.
+/// Row of the table for which first ready tasks are selected. `row` has the columns: project, number to recognise the
+/// row by, rest of the budget, expected tokens of a task, number of tasks to load, labels.
 struct FirstReadyRow {
     limit: u64,
     row: Json,
@@ -136,8 +136,9 @@ fn first_ready_of(
     tx.list(&sql, &values, |row| read(row, usize::try_from(row.count(0)?).unwrap_or(usize::MAX)))
 }
 
-/// Selects the first ready tasks that need no labels, of projects without a budget: for each, its place and the number of
-/// tasks. Nearly all projects are of this kind, so a row of the table has no more than it needs.
+/// Selects the first ready tasks that need no labels, of projects without a budget. `projects` has the index of each
+/// project and the number of tasks to load. Nearly all projects are of this kind, so this statement has fewer columns
+/// than the general one.
 fn first_ready_unlimited(
     tx: &mut dyn Transaction,
     input: &RoundInput,
@@ -178,7 +179,7 @@ static SQLITE_FIRST_READY_UNLIMITED: LazyLock<String> = LazyLock::new(|| {
     let group = |(number, limit): (usize, &u64)| {
         // The time is the second value.
         let place = if number == 0 { 1 } else { number + 2 };
-        // A list of one row would be a table of its own for each project.
+        // SQLite would build a temporary table for `IN` for each project, even for a single row.
         let among = if *limit == 1 { "=" } else { "IN" };
         format!(
             "SELECT p.value, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \

@@ -61,7 +61,7 @@ impl WebhookCommand {
         }
     }
 
-    /// Prints the result of a test event. A failure is the command's failure.
+    /// Prints the result of a test event. Fails if the event was not delivered, so that the command fails.
     fn print_test(&self, name: &str, result: &Value) -> Result<()> {
         let WebhookTestView { id, delivered, status, error, took_ms: took } = understood(result)?;
         if delivered {
