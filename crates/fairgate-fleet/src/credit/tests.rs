@@ -48,7 +48,7 @@ fn the_price_is_stated_or_what_others_bring_per_second_or_the_default() {
     assert_eq!(second(learned, &works, "free"), 50);
     assert_eq!(second(learned, &works, "calls"), 40, "its own work is left out");
     assert_eq!(second(terms(FleetCredit::Larger, Some(7)), &works, "free"), 7);
-    // A hundred agents for ninety days, which is more than the book takes as it is.
+    // A hundred agents for ninety days, which is more than `BOOK_TIME_US_MAX`.
     let long = [work("calls", 60_000_000_000, 1_000_000_000), work("also", 40_000, 1_000)];
     assert_eq!(second(learned, &long, "free"), 60);
 }
@@ -65,7 +65,7 @@ fn one_project_cannot_choose_the_price_of_the_others() {
     };
     assert!(with(work("liar", 1_000_000_000, 1_000)) <= 4 * 60);
     assert!(with(work("liar", 1, 100_000)) >= 24);
-    // And long tasks without any call have no rate of their own: they pay what the others pay.
+    // Long tasks without any call set no rate: they are charged at the rate of the others.
     let paid = ProjectWork { work_tokens: 0, work_us: 0, ..work("liar", 5_000_000, 100_000) };
     assert_eq!(with(paid), 50);
 }
@@ -84,7 +84,7 @@ fn waits_do_not_count() {
     assert_eq!(times(5, 110, 130).counted(at(160)).as_secs(), 35);
     // The wait from 110 to 180 is not over yet.
     assert_eq!(times(0, 110, 180).counted(at(160)).as_secs(), 10);
-    // A clock that goes back.
+    // The clock was put back.
     assert_eq!(times(0, 0, 0).counted(at(50)), Duration::ZERO);
     assert_eq!(times(0, 110, 180).counted(at(105)).as_secs(), 5);
 }
@@ -101,7 +101,7 @@ fn a_tenant_with_many_projects_cannot_choose_the_price() {
     };
     assert!(with(&many) <= 4 * 60, "{}", with(&many));
     assert_eq!(with(&many[..1]), with(&[work("liar", 50_000_000, 1_000)]));
-    // As payers of their own, they would be the median.
+    // As separate payers, they would choose the median.
     let split: Vec<_> = (0..20).map(|n| work(&format!("liar{n}"), 50_000_000, 1_000)).collect();
     assert!(with(&split) > 1_000, "{}", with(&split));
 }
@@ -181,7 +181,7 @@ async fn a_task_shows_what_it_was_charged_for() {
     assert_eq!(charged(&w, "p-1").await, (101, 101, 10));
 }
 
-/// A tenant cannot keep an agent for nothing behind a budget of its own.
+/// A tenant cannot hold an agent for free while its own budget is used up.
 #[tokio::test]
 async fn the_wait_for_a_budget_is_charged() {
     let mut w = FleetTestWorld::new().await;
@@ -227,7 +227,7 @@ async fn an_outage_is_not_charged() {
     assert_eq!(charged(&w, "p-0").await, (0, 100, 10));
 }
 
-/// Time is compared, but a budget of tokens has as much room as before.
+/// The price of time counts in the comparison of projects, but not against a budget, which is in tokens.
 #[tokio::test]
 async fn budgets_count_tokens_alone() {
     for unit in [FleetCredit::Larger, FleetCredit::Time] {

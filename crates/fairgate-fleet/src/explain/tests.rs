@@ -1,4 +1,4 @@
-//! The sentence of every case.
+//! Tests of the sentence of each explanation.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn expect(said: (String, String), code: &str, sentence: &str) {
     assert_eq!((said.0.as_str(), said.1.as_str()), (code, sentence));
 }
 
-/// One project with these tasks, and agents a0 and a1.
+/// Returns a test world with the project `p` with this number of tasks, and the agents a0 and a1.
 async fn world(tasks: usize) -> FleetTestWorld {
     let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
@@ -79,7 +79,7 @@ async fn said_while(w: &FleetTestWorld, task: &str, waiting: &[&str]) -> (String
     (why.code, why.sentence)
 }
 
-/// Nothing is promised for agents that wait and may not take the task.
+/// If the waiting agents may not take the task, the explanation does not say that it starts soon.
 #[tokio::test]
 async fn a_waiting_agent_of_a_type_that_the_project_may_not_have() {
     let mut w = FleetTestWorld::new().await;
@@ -100,7 +100,7 @@ async fn a_waiting_agent_of_a_type_that_the_project_may_not_have() {
     expect(said_while(&w, "p-0", &["c0"]).await, "agent_type", sentence);
 }
 
-/// Agents that gave a task back because they cannot work on it do not get it again, so it is not promised for them.
+/// If all waiting agents have given the task back as unfit, the explanation does not say that it starts soon.
 #[tokio::test]
 async fn a_task_that_all_waiting_agents_have_given_back() {
     let w = world(1).await;
@@ -117,7 +117,7 @@ async fn a_task_that_all_waiting_agents_have_given_back() {
     expect(said_while(&w, "p-0", &[]).await, "given_back", nobody);
 }
 
-/// Rows keep their places while the numbers change, and the list of projects has the same order.
+/// The order of projects does not change with their usage, and is the same in the view and in the list of projects.
 #[tokio::test]
 async fn the_fleets_view_has_one_order() {
     let mut w = FleetTestWorld::new().await;
@@ -138,7 +138,7 @@ async fn the_fleets_view_has_one_order() {
     }
 }
 
-/// An agent that was added and never came is not free.
+/// An agent that never asked for a task is not listed as connected.
 #[tokio::test]
 async fn free_agents_are_connected() {
     let mut w = world(1).await;
@@ -179,7 +179,8 @@ async fn budgets_say_when_there_is_room() {
     w.project("p", |p| (p.budget, p.used) = (Some(1_000), 800)).await;
     w.tasks("p", 1).await;
     w.task("huge", "p", |t| t.estimate = Some(1_001)).await;
-    // The bucket of now begins to leave after 24 h, and has left after 25: of 800, 100 after 7.5 min of that.
+    // The current bucket, with 800 tokens, fades between 24 h and 25 h from now. 100 tokens have faded after 24 h 7.5
+    // min.
     let sentence = "Its project used 800 and set 0 aside of a budget of 1 000 tokens, and it is expected to use 300: \
                     enough of that has left the window in 25 h.";
     expect(said(&w, "p-0").await, "project_budget", sentence);
@@ -351,7 +352,7 @@ async fn the_fleet_shows_shares_and_who_waits() {
         ("q-1", "behind_task"),
     ];
     assert_eq!(waiting, expected);
-    // An agent works for p, and q has had no task yet.
+    // An agent works for p, and no task of q has ended in the window.
     let first = "Another project has had no task completed or failed within the window, so project q goes first, and";
     assert!(view.waiting[0].sentence.starts_with(first), "{:?}", view.waiting[0]);
     assert_eq!(view.agents.len(), 2);

@@ -1,4 +1,5 @@
-//! Rounds on a database in memory: the published cases, the holes that strict mode closes, and what the fleet adds to them.
+//! Tests of rounds on a database in memory: the published cases, the defects that strict mode removes, and the rules
+//! that the fleet adds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,7 @@ fn agent_id(id: &str) -> AgentId {
     AgentId { id: id.into(), seed: [0; 32], token: None }
 }
 
-/// How often each word is there.
+/// Returns the number of tasks whose name begins with `prefix`.
 fn count(given: &[String], prefix: &str) -> usize {
     given.iter().filter(|task| task.starts_with(prefix)).count()
 }
@@ -57,7 +58,8 @@ async fn the_guarantee_is_a_setting() {
     }
 }
 
-/// A project whose tasks all fail has had its try. It would otherwise go first as long as it has tasks.
+/// A failed try counts for `min_task_guarantee`. Otherwise a project whose tasks all fail would go first as long as it
+/// has tasks.
 #[tokio::test]
 async fn a_failed_try_uses_up_the_guarantee() {
     let mut w = FleetTestWorld::new().await;
@@ -114,7 +116,7 @@ async fn the_budget_of_all_holds() {
         w.options.budget = Some(100_000);
         w.options.default_estimate = estimate;
         w.project("p", |_| {}).await;
-        // What others used counts, whether they take part or not.
+        // Usage of an archived project counts against the budget of all projects, too.
         w.project("gone", |p| (p.status, p.used) = ("ARCHIVED", used)).await;
         w.tasks("p", 1).await;
         w.agents(1).await;
@@ -167,7 +169,7 @@ async fn a_task_whose_workspace_is_taken_is_passed_over() {
     );
 }
 
-// The holes.
+// Defects that strict mode removes.
 
 #[tokio::test]
 async fn what_is_given_in_a_round_is_charged() {
@@ -190,7 +192,8 @@ async fn running_work_is_charged() {
     w.tasks("p", 10).await;
     w.tasks("q", 10).await;
     w.agents(6).await;
-    // One agent at a time: nothing has ended, and still q goes first until it is level.
+    // One agent at a time. No task has ended, but the running task of p counts with its estimate, so q goes first until
+    // it is level.
     let mut given = Vec::new();
     for agent in names(6) {
         given.extend(w.given(&[&agent]).await);
@@ -263,7 +266,7 @@ async fn tasks_go_in_the_order_in_which_they_were_made() {
     assert_eq!(w.given(&["a0", "a1"]).await, ["t-2", "t-10"]);
 }
 
-// What the fleet adds.
+// Rules that the fleet adds.
 
 #[tokio::test]
 async fn a_task_waits_for_its_agent_and_then_for_anyone() {
@@ -392,7 +395,7 @@ async fn a_lease_that_runs_out_gives_the_task_back() {
     w.pass(59);
     assert_eq!(w.given(&["a1"]).await, ["-"]);
     w.pass(1);
-    // It never began: no failure, and the next agent has it at once, as another claim.
+    // The agent never began the task, so no failure is counted, and the next agent gets it at once with a new claim.
     let outcome = w.round(&["a1"]).await;
     let claim = claim_of(outcome.replies[0].as_ref()).unwrap();
     assert_eq!((claim.epoch, claim.workspace.as_deref()), (2, Some("w")));
@@ -445,7 +448,7 @@ async fn a_pause_ends_by_itself() {
 async fn tasks_in_each_others_way_are_no_end() {
     let mut w = FleetTestWorld::new().await;
     w.project("p", |p| (p.concurrency, p.budget) = (3, Some(1_000))).await;
-    // More than are loaded at first, and all but the first cannot start beside it.
+    // More tasks than are loaded at first. Once the first one has started, none of the others can.
     for number in 0..20 {
         w.task(&format!("w-{number}"), "p", |t| t.workspace = Some("w1")).await;
     }
@@ -496,7 +499,7 @@ async fn the_number_of_statements_is_constant() {
         }
         w.agents(size * 2).await;
         let names = names(size * 2);
-        // Once with nothing to end but pauses, and once with leases to end and tasks to give.
+        // The first round only ends pauses and gives tasks; the second one also ends leases.
         let first = w.counted_round(&borrowed(&names[..size])).await.1;
         w.pass(61);
         let second = w.counted_round(&borrowed(&names)).await.1;
@@ -525,8 +528,8 @@ async fn only_agents_with_all_labels_get_a_task() {
     assert_eq!(w.given(&["a", "b", "c", "d"]).await, ["-", "-", "p-0", "-"]);
 }
 
-/// An agent that is limited to tenants gets no task of another one, not even one that is kept for it, and sees no prompt
-/// of it.
+/// An agent that is limited to some tenants gets no task of another tenant, not even a task that is kept for the agent,
+/// and sees no prompt of that tenant.
 #[tokio::test]
 async fn an_agent_works_for_its_tenants_alone() {
     let mut w = FleetTestWorld::new().await;

@@ -1,4 +1,4 @@
-//! The loop, with real time and a real store.
+//! Tests of the loop with the real clock and a real store.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn agent(id: &str) -> AgentId {
     AgentId { id: id.to_owned(), seed: [7; 32], token: None }
 }
 
-/// A world at the present, its fleet, and the loop.
+/// Returns a test world at the real current time, its fleet, and the running loop.
 async fn running(options: FleetOptions) -> (FleetTestWorld, Fleet, tokio::task::JoinHandle<()>) {
     let mut w = FleetTestWorld::with(options).await;
     w.now = crate::fleet_clock::FleetClock::now(&SystemClock);
@@ -45,7 +45,7 @@ async fn a_claim_is_answered_as_soon_as_there_is_a_task() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     w.task("t", "p", |_| {}).await;
-    // As a call of this fleet would.
+    // The task was inserted by SQL, so the loop is woken here, as a call of the fleet would do.
     fleet.wake();
     let begun = Instant::now();
     let claim = waiting.await.unwrap().unwrap().unwrap();
@@ -150,7 +150,7 @@ async fn a_database_that_fails_is_an_error_for_those_who_do_not_wait() {
     store.transact::<_, StoreError>(TransactionDurability::ThroughKill, add).await.unwrap();
     let claimed = fleet.claim(&agent("a0"), Duration::ZERO).await;
     assert!(matches!(claimed, Err(FleetError::Store(_))), "{claimed:?}");
-    // Whoever has time waits on.
+    // After a failed round, an agent whose wait is not over continues to wait.
     let waiting = tokio::time::timeout(Duration::from_millis(50), async {
         fleet.claim(&agent("a0"), LONG).await
     });
