@@ -242,6 +242,8 @@ async fn seen_after(topic: &str, kind: PoolKind) -> SeenOfCopy {
     let mut ended = EventReader::open(&house, &curious, "ended").await;
     let copy = ask(&curious, "rivers");
     house.until(|status| status.waiting == 1).await;
+    // The live view is at most 200 ms old.
+    tokio::time::sleep(Duration::from_millis(250)).await;
     let waiting = views(&house, &curious).await;
     let admin = get("/api/v1/requests?state=waiting").key("admin").ask(addr).await.json();
     let item = &admin["items"][0];
@@ -249,7 +251,6 @@ async fn seen_after(topic: &str, kind: PoolKind) -> SeenOfCopy {
     held.answer(200, "application/json", usage_with(0));
     assert_eq!(holding.await.unwrap().status, StatusCode::OK);
     let call = engine.call().await;
-    // The live view is at most 200 ms old.
     tokio::time::sleep(Duration::from_millis(250)).await;
     let in_flight = views(&house, &curious).await;
     let cached = if topic == "rivers" { 800 } else { 0 };
