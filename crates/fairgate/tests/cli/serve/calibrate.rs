@@ -59,7 +59,11 @@ fn calibrate_tells_what_worker_time_would_change() {
                 let requests = told["workers"][0]["requests"].as_array().expect("requests");
                 let has_margins = requests.len() == 2
                     && requests.iter().all(|request| request["margin_us"].is_u64());
-                (has_margins && both_wanted_half(&told["switch"]))
+                has_margins.then_some(())
+            });
+            until("both tenants wanted half", || {
+                let told = gateway.json(&["calibrate", "sim"]);
+                both_wanted_half(&told["switch"])
                     .then(|| (told, gateway.fairgate(&["calibrate", "sim"]).ok()))
             })
         }));
