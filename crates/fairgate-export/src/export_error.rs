@@ -58,7 +58,7 @@ pub enum ExportError {
         /// Database and name of the table.
         table: String,
     },
-    /// ClickHouse answered something that is no answer to the statement.
+    /// ClickHouse's answer to a statement cannot be read.
     #[error("ClickHouse at {url} gave an answer to {statement} that is not understood: {text}")]
     Answer {
         /// URL of the ClickHouse server.
