@@ -9,8 +9,8 @@
 //! The log must guarantee two things: all members read its records in the same order, and a record that one live member
 //! has applied reaches every other. On the way in, it may lose, duplicate, delay and swap records; it may stop for a
 //! while and show a wrong time. The protocol repairs all of this. If the log loses its end or forks, the protocol
-//! detects it, and a new generation begins. The log contains no money and no prompts or answers, only which requests
-//! are queued and in flight, limits, and the state of the scheduler.
+//! detects it, and a new generation begins. The log contains lines about requests and their costs, workers, members and
+//! limits. It contains no prompts, no answers and no rows of the ledger.
 //!
 //! # The protocol
 //! **Records.** A member appends lines in records: a header line and up to 256 lines ([`encode_record`]). Records are

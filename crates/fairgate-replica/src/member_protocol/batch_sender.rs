@@ -65,7 +65,7 @@ pub(super) struct NextBatch {
     keys: Vec<RequestKey>,
 }
 
-/// Content of the records that one read record confirms.
+/// Content of the records that are confirmed when one of them is read back.
 #[derive(Debug, Default)]
 pub(super) struct ConfirmedBatches {
     /// Requests whose ends were in the confirmed records.
