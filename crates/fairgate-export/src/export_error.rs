@@ -63,7 +63,7 @@ pub enum ExportError {
     Answer {
         /// URL of the ClickHouse server.
         url: String,
-        /// Kind of the refused statement, in words.
+        /// Kind of the statement, in words.
         statement: &'static str,
         /// Beginning of ClickHouse's answer.
         text: String,
