@@ -9,12 +9,12 @@ pub enum PromptPart<'a> {
     Result {
         /// Name of the task.
         task: &'a str,
-        /// Text of the field.
+        /// The whole field as it is in the prompt, with its braces.
         field: &'a str,
     },
 }
 
-/// Divides a prompt into text and fields.
+/// Divides a prompt into text and fields. All parts together are the prompt; a text may be empty.
 pub fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
     let mut parts = Vec::new();
     let (mut text_start, mut from) = (0, 0);
@@ -45,7 +45,7 @@ fn field_at(text: &str) -> Option<(&str, usize)> {
     (!task.is_empty()).then_some((task, text.len() - rest.len()))
 }
 
-/// Returns the names of the tasks whose results a prompt contains as fields.
+/// Returns the names of the tasks in the fields of a prompt, in order; a task that is named twice comes twice.
 pub fn tasks(prompt: &str) -> Vec<&str> {
     let task = |part| match part {
         PromptPart::Result { task, .. } => Some(task),

@@ -1,7 +1,7 @@
 //! Sends statements to ClickHouse over HTTP.
 //!
-//! Statements and settings are those that version 18.16 and today's know. The user and the password go into headers,
-//! because URLs are logged.
+//! It uses only statements and settings that ClickHouse knows from version 18.16 on. The user and the password go into
+//! headers, because URLs are logged.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ const USER: HeaderName = HeaderName::from_static("x-clickhouse-user");
 const PASSWORD: HeaderName = HeaderName::from_static("x-clickhouse-key");
 /// Content type of statements and rows.
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Beginnings of ClickHouse's answers to an unknown user (192), a wrong password (193), a missing one (194), and of newer
-/// versions to any of these (516).
+/// First words of ClickHouse's answers to an unknown user (192), a wrong password (193) and a missing password (194).
+/// Newer versions answer 516 to all of these.
 const CREDENTIAL_CODES: [&str; 4] = ["Code: 192", "Code: 193", "Code: 194", "Code: 516"];
 
 /// Address of a ClickHouse database.
@@ -47,8 +47,8 @@ impl fmt::Debug for ClickHouseTarget {
 }
 
 impl ClickHouseTarget {
-    /// Returns the name under which the ledger's database keeps how far the export is. A target with another URL or
-    /// database is filled from the beginning.
+    /// Returns the name under which the ledger's database stores the position of the export. If the URL or the database
+    /// changes, the name changes, and the export starts from the first row.
     pub fn name(&self) -> String {
         format!("{} {}", self.url, self.database)
     }
@@ -158,8 +158,8 @@ impl ClickHouseClient {
     }
 }
 
-/// Splits an answer in the format `TabSeparated` into rows of cells. Escapes are left as they are: the values that the
-/// export asks for need none, except types with quotes.
+/// Splits an answer in the format `TabSeparated` into rows of cells. Escapes are left as they are: of the values that
+/// the export queries, only types with quotes have any.
 pub(crate) fn tab_separated(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().filter(|line| !line.is_empty()).map(|line| line.split('\t').collect())
 }

@@ -13,14 +13,16 @@ use crate::exporter::LedgerExport;
 use crate::row_json::version_of_removal;
 use crate::table::{FoundTable, TABLE, find_table};
 
-/// Comparisons until a difference counts: while rows are replaced, the two sides may differ for a moment.
+/// Number of comparisons before a difference is returned. The two sides may differ for a moment while rows are
+/// replaced.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(3);
 
 /// Sums of the ledger and of its copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportComparison {
-    /// Rows after the last one that is compared: they wait, or were sent less than a minute ago.
+    /// Rows after the last one that is compared, because they were not sent yet or were sent less than a minute ago. An
+    /// upper bound, because some row numbers have no row.
     pub rows_not_compared: u64,
     /// Compared days, in the order of time.
     pub days: Vec<DayComparison>,
@@ -52,8 +54,9 @@ impl ExportComparison {
 }
 
 impl LedgerExport {
-    /// Compares counts, tokens and money of each day from `first` to `last`. Only rows that must have arrived are
-    /// compared. A difference is looked at again a few times before it is returned.
+    /// Compares counts, tokens and money of each day from `first` to `last`, both included. Only rows that must have
+    /// arrived are compared. If there is a difference, the comparison is repeated up to 2 times, 3 s apart, before it
+    /// is returned.
     pub async fn check(
         &self,
         first: UtcDay,
@@ -97,7 +100,7 @@ impl LedgerExport {
         Ok(ExportComparison { rows_not_compared, days })
     }
 
-    /// Sums up the copy. `FINAL` makes the server replace rows while it reads, whatever it has merged.
+    /// Sums up the copy. `FINAL` makes the server replace rows while it reads, even those that it has not merged yet.
     async fn clickhouse_sums(
         &self,
         first: UtcDay,

@@ -58,12 +58,12 @@ pub enum ExportError {
         /// Database and name of the table.
         table: String,
     },
-    /// ClickHouse answered something that is no answer to the statement.
+    /// ClickHouse's answer to a statement cannot be read.
     #[error("ClickHouse at {url} gave an answer to {statement} that is not understood: {text}")]
     Answer {
         /// URL of the ClickHouse server.
         url: String,
-        /// Kind of the refused statement, in words.
+        /// Kind of the statement, in words.
         statement: &'static str,
         /// Beginning of ClickHouse's answer.
         text: String,

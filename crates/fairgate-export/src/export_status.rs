@@ -3,13 +3,13 @@
 /// State of an export, as one gateway knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportStatus {
-    /// True if this gateway exports; another one does otherwise, or none.
+    /// True if this gateway exports. If false, another gateway exports, or none.
     pub is_active: bool,
-    /// Rows that wait; an upper bound, because some row numbers have no row.
+    /// Rows that were not sent yet. An upper bound, because some row numbers have no row.
     pub backlog_rows: u64,
-    /// Age of the oldest row that waits, in seconds since the end of its attempt; 0 if none waits.
+    /// Age of the oldest row that was not sent yet, in seconds since the end of its attempt; 0 if there is none.
     pub backlog_seconds: u64,
-    /// Rows that this gateway has sent and ClickHouse has accepted, also those that were sent again.
+    /// Rows that this gateway has sent and ClickHouse has accepted. A row that was sent again counts again.
     pub rows_sent: u64,
     /// Steps that failed and were tried again.
     pub failures: u64,
@@ -20,7 +20,7 @@ pub struct ExportStatus {
 }
 
 impl ExportStatus {
-    /// Returns the warning of `/readyz`; `None` if everything is as it should be.
+    /// Returns the warning of `/readyz`; `None` unless the last step failed.
     pub fn warning(&self) -> Option<String> {
         let problem = self.problem?;
         Some(format!(

@@ -1,7 +1,8 @@
-//! Exports the ledger, one step after the other.
+//! Exports the ledger in steps.
 //!
-//! A step holds the lock, looks at the table if that is due, sends new rows, removed rows and rows that became visible
-//! late, and notes how far it is. Whatever fails is tried again from there, after a pause that doubles up to a bound.
+//! A step takes the lock, checks the table if that is due, sends removed rows, new rows and rows that became visible
+//! late, and stores the position. After a failure, the next step continues at the stored position, after a pause that
+//! doubles up to a limit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +24,11 @@ use crate::table::{FoundTable, create_table, find_table, insert_statement};
 
 /// Most removed rows in one batch.
 const REMOVED_MAX: u32 = 1_000;
-/// Most row numbers that are compared at a time with those that were sent.
+/// Greatest number of row numbers that one step compares with those that were sent.
 const NUMBERS_MAX: u32 = 10_000;
-/// Days for which rows that were not sent stay in the ledger after others have left it.
+/// Number of days for which rows that were not sent stay in the ledger longer than other rows.
 pub const UNSENT_DAYS: i64 = 7;
-/// Time between two looks at the table while everything goes well.
+/// Time between two checks of the table while no step fails.
 const TABLE_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Sizes and times of an export.
@@ -41,12 +42,12 @@ pub struct ExportOptions {
     pub interval: Duration,
     /// Longest time for one statement.
     pub timeout: Duration,
-    /// Time after which rows are looked for again that became visible after rows with higher numbers. It must be longer than
-    /// the longest transaction that writes rows.
+    /// Time after which a range of row numbers is read again, to find rows that became visible after rows with higher
+    /// numbers. It must be longer than the longest transaction that writes rows.
     pub reread_after: Duration,
     /// Longest pause after a failure. The first is `interval`.
     pub pause_max: Duration,
-    /// Time for which failures are not logged again after one was.
+    /// Least time between two log messages about failures.
     pub warning_interval: Duration,
 }
 
@@ -120,7 +121,7 @@ impl LedgerExport {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Starts to export, at the position that the database has. Nothing is sent before the first step.
+    /// Creates a task that exports from the position that the database has. Nothing is sent before its first step.
     pub fn task(self: &Arc<Self>) -> ExportTask {
         ExportTask {
             lock: self.store.export_lock(),
@@ -131,7 +132,7 @@ impl LedgerExport {
         }
     }
 
-    /// Exports until the store is closed.
+    /// Exports until the store is closed. Failures are logged and tried again.
     pub async fn run(self: Arc<Self>) {
         let mut task = self.task();
         let mut pause = self.options.interval;
@@ -183,11 +184,11 @@ impl WarningThrottle {
     }
 }
 
-/// Running export, which one gateway has at a time.
+/// Task that exports. Several gateways may have one, but only the one that holds the lock sends.
 pub struct ExportTask {
     export: Arc<LedgerExport>,
     lock: ExportLock,
-    /// How far the export is; `None` if the lock is not held.
+    /// Position of the export; `None` if the lock is not held.
     progress: Option<ExportProgress>,
     /// Time at which the table was found to fit; `None` if that is not known.
     table_checked: Option<Instant>,
@@ -195,7 +196,7 @@ pub struct ExportTask {
     settings: &'static [&'static str],
 }
 
-/// How far an export is, and what it remembers of the rows that may have company.
+/// Position of an export, and the numbers of the sent rows among which rows may still become visible.
 struct ExportProgress {
     position: ExportPosition,
     /// Position that the database has.
@@ -212,7 +213,7 @@ impl ExportProgress {
         Self { position, saved: position, sent: SentNumbers::default(), marks }
     }
 
-    /// Notes the highest number that was seen, unless that was done a moment ago.
+    /// Notes the highest number that was sent and the time, at most once in `every`.
     fn mark(&mut self, now: Instant, every: Duration) {
         let is_due = self.marks.back().is_none_or(|(at, number)| {
             *number < self.position.sent && now.saturating_duration_since(*at) >= every
@@ -222,7 +223,8 @@ impl ExportProgress {
         }
     }
 
-    /// Returns the number up to which rows must be visible by now; `None` if there is none after `settled`.
+    /// Returns the highest number that was reached at least `after` ago, so that all rows up to it are visible by now;
+    /// `None` if it is not after `settled`.
     fn due(&mut self, now: Instant, after: Duration) -> Option<i64> {
         let is_due = |(at, _): &&(Instant, i64)| now.saturating_duration_since(*at) >= after;
         let number = self.marks.iter().take_while(is_due).map(|(_, number)| *number).last()?;
@@ -235,7 +237,7 @@ impl ExportProgress {
 }
 
 impl ExportTask {
-    /// Does one step. After an error nothing is lost: the next step continues where the database says.
+    /// Does one step. After an error, the next step continues at the position in the database, so no row is lost.
     pub async fn step(&mut self) -> Result<ExportStep, ExportError> {
         let outcome = self.try_step().await;
         if outcome.is_err() {
@@ -303,8 +305,7 @@ impl ExportTask {
         Ok(())
     }
 
-    /// Looks at the table if that is due, and creates it if it is missing. An empty table gets everything that the ledger
-    /// has.
+    /// Checks the table if that is due, and creates it if it is missing. A new table gets all rows of the ledger.
     async fn check_table(&mut self) -> Result<(), ExportError> {
         let now = Instant::now();
         if self.table_checked.is_some_and(|at| now < at + TABLE_CHECK_INTERVAL) {
@@ -327,7 +328,7 @@ impl ExportTask {
         Ok(())
     }
 
-    /// Sends the removals of guessed rows, and forgets them.
+    /// Sends the removals of guessed rows, and deletes them from the list of removals.
     async fn send_removed(&self) -> Result<(), ExportError> {
         let removed = self.export.store.removed_attempts(REMOVED_MAX).await?;
         if removed.is_empty() {
@@ -392,8 +393,8 @@ impl ExportTask {
         Ok(())
     }
 
-    /// Sends rows that became visible after rows with higher numbers, up to a number that was reached long enough ago.
-    /// Returns whether there may be more.
+    /// Sends rows that became visible after rows with higher numbers, up to the number that was reached `reread_after`
+    /// ago. Returns whether there may be more.
     async fn settle(&mut self) -> Result<bool, ExportError> {
         let Some(progress) = &mut self.progress else { return Ok(false) };
         if !self.export.store.numbers_rows_out_of_order() {
@@ -448,8 +449,8 @@ impl ExportTask {
     }
 }
 
-/// Returns the settings that inserts need and the server knows. Newer servers may answer before rows are stored, and must
-/// not.
+/// Returns the settings of inserts. Newer servers may answer an insert before its rows are stored, unless
+/// `async_insert` is 0; older servers do not know that setting.
 async fn insert_settings(
     client: &ClickHouseClient,
 ) -> Result<&'static [&'static str], ExportError> {

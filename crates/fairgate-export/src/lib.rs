@@ -1,10 +1,12 @@
 //! A copy of the ledger in ClickHouse.
 //!
-//! [`LedgerExport::run`] reads the rows of the ledger by their rising numbers, sends them in batches, and keeps in the
-//! database how far it is. A batch is sent again if nobody knows whether it arrived, and the table replaces what it gets
-//! twice: every row is sent at least once and counted once. [`LedgerExport::check`] compares the two day by day.
+//! [`LedgerExport::run`] reads the rows of the ledger by their rising numbers, sends them in batches, and stores its
+//! position in the ledger's database. A batch is sent again if it is unknown whether it arrived, and the table replaces
+//! rows that it gets twice. So every row is sent at least once and counted once. [`LedgerExport::check`] compares the
+//! two day by day.
 //!
-//! Nothing waits for ClickHouse. Rows are in the ledger first, and stay there while ClickHouse is away, slow or full.
+//! No request waits for ClickHouse. Rows are in the ledger first, and stay there while ClickHouse is away, slow or
+//! full.
 //!
 //! | module | job |
 //! |---|---|

@@ -4,7 +4,7 @@ use fairgate_store::{NumberedAttempt, RemovedAttempt, UnixMicros};
 use fairgate_time::UtcDay;
 use serde::Serialize;
 
-/// Last second of 2105-12-31, after which version 18.16 knows no day.
+/// Last second of 2105-12-31, the last day that ClickHouse 18.16 can store.
 const LAST_SECOND: i64 = 4_291_747_199;
 const MICROS: i64 = 1_000_000;
 
@@ -69,22 +69,22 @@ pub(crate) fn version_of_removal(number: i64) -> i64 {
     version_of_row(number).saturating_add(1)
 }
 
-/// Returns a moment in seconds, within the time that ClickHouse's `DateTime` knows.
+/// Returns a moment in seconds, limited to the range of ClickHouse's `DateTime`.
 fn table_seconds(at: UnixMicros) -> i64 {
     at.0.div_euclid(MICROS).clamp(0, LAST_SECOND)
 }
 
-/// Returns the text of a moment, in seconds with ten digits: fewer are no time to ClickHouse.
+/// Returns a moment as seconds with ten digits. ClickHouse does not read shorter numbers as a time.
 fn table_time(at: UnixMicros) -> String {
     format!("{:010}", table_seconds(at))
 }
 
-/// Returns the day of a moment, as ClickHouse's `Date` can hold it.
+/// Returns the day of a moment, limited to the range of ClickHouse's `Date`.
 fn table_day(at: UnixMicros) -> String {
     UtcDay::of(UnixMicros(table_seconds(at) * MICROS)).name()
 }
 
-/// Returns a text that may be absent; the table has an empty text then.
+/// Returns a text, which is empty in the table if it is absent.
 fn text(text: &Option<String>) -> &str {
     text.as_deref().unwrap_or_default()
 }
@@ -147,7 +147,7 @@ pub(crate) fn push_row(lines: &mut Vec<u8>, row: &NumberedAttempt) {
     );
 }
 
-/// Appends a line that replaces a row which was removed from the ledger: it counts nothing.
+/// Appends a line that replaces a row which was removed from the ledger. Its tokens and its money are 0.
 pub(crate) fn push_removal(lines: &mut Vec<u8>, removed: &RemovedAttempt) {
     let started_at = removed.started_at;
     push(

@@ -1,7 +1,7 @@
 //! The table in ClickHouse: its columns, the statement that creates it, and the check of a table that is there.
 //!
-//! The table replaces rows by its key (day, tenant, request, attempt) and keeps the highest version. Types are those that
-//! version 18.16 and today's know, and money is in micro-units, so sums are exact.
+//! The table replaces rows by its key (day, tenant, request, attempt) and keeps the highest version. Only types that
+//! ClickHouse knows from version 18.16 on are used. Money is in micro-units, so sums are exact.
 
 use crate::clickhouse_client::{ClickHouseClient, ClickHouseStatement, tab_separated};
 use crate::export_error::ExportError;
@@ -12,7 +12,7 @@ pub const TABLE: &str = "fairgate_attempts";
 
 /// Key by which the table replaces rows.
 const SORTING_KEY: &str = "day, tenant, request, attempt";
-/// End of the names of the engines that replace rows; they differ in how they are replicated.
+/// Ending of the names of all engines that replace rows. Their beginnings tell how they are replicated.
 const ENGINE: &str = "ReplacingMergeTree";
 
 /// Names and types of the columns, in order.
@@ -96,7 +96,7 @@ fn query(kind: &'static str, sql: String) -> ClickHouseStatement {
     ClickHouseStatement { kind, sql, rows: Bytes::new(), settings: &[] }
 }
 
-/// Looks at the table in ClickHouse. Fails with all differences if there is a table that does not fit.
+/// Checks the table in ClickHouse. If there is a table that does not fit, the error lists all differences.
 pub(crate) async fn find_table(client: &ClickHouseClient) -> Result<FoundTable, ExportError> {
     const KIND: &str = "the query for the table's engine";
     let sql = format!(
@@ -144,7 +144,8 @@ fn engine_problems(engine: &str, key: &str) -> Vec<String> {
     problems
 }
 
-/// Compares the columns of a table with those that the export needs. Further columns are allowed: they get their default.
+/// Compares the columns of a table with those that the export needs. Additional columns are allowed; they get their
+/// default values.
 fn column_problems(found: &[(String, String)]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, kind) in COLUMNS {

@@ -1,10 +1,10 @@
-//! Worker time: what a request costs in microseconds of a full worker, and how the prices of that time are learned from
-//! what a gateway sees anyway.
+//! Worker time: the cost of a request in microseconds of a full worker, and how its prices are learned from what a
+//! gateway observes.
 //!
 //! # Why not tokens
-//! A prompt-heavy and a decode-heavy tenant that are charged the same number of tokens can get a tenth and nine tenths
-//! of a GPU. The weight of an output token that would put this right depends on the engine, on the mix of requests and
-//! on the batch, so nobody can set it. Six prices of time are right for all mixes:
+//! A tenant with long prompts and one with long answers that are charged the same number of tokens can get 10 % and 90
+//! % of a GPU. The weight of an output token that would correct this depends on the engine, on the mix of requests and
+//! on the batch, so nobody can configure it. Six prices of time are right for all mixes:
 //!
 //! ```text
 //!     cost = request + input · U + input_input · (U²/2 + U·K) + cached · K + output · S + context_output · (S·I + S²/2C)
@@ -24,21 +24,23 @@
 //!     length = a·steps + b·output + c·Σcontext + r·prompts + p·ΣU + q·Σ(U²/2 + UK) + k·ΣK
 //! ```
 //!
-//! A gateway sees lengths, and all sums but the steps. Single requests do not tell the coefficients: what a request
-//! waits for depends on its neighbours. Stretches do, if they begin and end where the sums are known.
+//! A gateway observes the length and all sums except the steps. The coefficients do not follow from single requests,
+//! because the duration of a request depends on the others in flight. They follow from stretches that begin and end
+//! where the sums are known.
 //!
 //! # Steps
-//! The step clock counts them. Each step brings a chunk of each request that streams, so each chunk adds (tokens of a
-//! chunk) ÷ (requests that stream). The tokens of a chunk are learned for each [`WorkSource`], because some engines send
-//! several at once. Counted so, the fixed cost of a step and the cost of a token are separate coefficients, and the
+//! The step clock counts them. Each step produces a chunk of each request that streams, so each chunk adds (tokens of a
+//! chunk) ÷ (requests that stream) steps. The tokens of a chunk are learned for each [`WorkSource`], because some
+//! engines send several at once. So the fixed cost of a step and the cost of a token are separate coefficients, and the
 //! price of an output token, a/n + b, follows any batch n without being learned again.
 //!
 //! # Windows
-//! A window is such a stretch. It may close at a request's first token, when one prompt has just been read and the next
-//! one not been begun, or while no prompt is being read, once it has 250 ms and 24 steps, or 4 s. So each prompt lies in
-//! one window, that of its first token. Nobody knows when the prompt of a request that does not stream is read; while
-//! such a request is in flight, windows close at first tokens only. A step's chunks come in any order, and the step clock
-//! is exact between them only, so a window closes with the last chunk of a burst: a pause of 0.5 ms must follow.
+//! A window is such a stretch. Once it has 250 ms and 24 steps, or 4 s, it may close at a request's first token, when
+//! one prompt has just been read and the next one not been begun, or while no prompt is being read. So each prompt lies
+//! in one window, that of its first token. Nobody knows when the prompt of a request that does not stream is read;
+//! while such a request is in flight, windows close at first tokens only. A step's chunks come in any order, and the
+//! step clock is exact between them only, so a window closes with the last chunk of a burst: a pause of 0.5 ms must
+//! follow.
 //!
 //! The output and the context of a request are spread evenly over its steps. A request that does not stream is taken to
 //! have decoded in its last S/C steps.
@@ -56,23 +58,25 @@
 //! the start ratios, and many should not keep their errors.
 //!
 //! There is one set of sums for each power of two of the batch, and it fades only with time spent at that batch: what
-//! light load has taught (it separates a from the rest) is not forgotten under full load. If 12 of the last 16 windows
-//! are off in one direction by more than 6 % and 2.5σ, the engine has changed, and all is learned again from these.
+//! was learned under light load (which separates a from the rest) is not forgotten under full load. If 12 of the last
+//! 16 windows are off in one direction by more than 6 % and 2.5σ, the engine has changed, and all is learned again from
+//! these.
 //!
 //! # From coefficients to prices
-//! Prices are those of a full worker, also while it is not full: what a request takes from others when that matters.
-//! input = p, input_input = q, cached = k, context_output = c, request = r + h, output = a/n + b − ρh. The batch n is
-//! slots × fill; fill and ρ, the prompts for each output token, are means over the last 30 s of full windows, before which
-//! are 10 s with a fill of 0.95: a worker that fills up reads prompts in all its slots first. h is half of what a prompt
-//! saves by being read in the pass of a step: an engine that reads prompts beside decoding shows r < a/2.
+//! Prices are those of a full worker, even while it is not full: only on a full worker does a request take time from
+//! others. input = p, input_input = q, cached = k, context_output = c, request = r + h, output = a/n + b − ρh. The
+//! batch n is slots × fill; fill and ρ, the prompts for each output token, are means over the last 30 s of full
+//! windows, before which are 10 s with a fill of 0.95: a worker that fills up reads prompts in all its slots first. h
+//! is half of what a prompt saves by being read in the pass of a step: an engine that reads prompts beside decoding
+//! shows r < a/2.
 //!
 //! New prices are published every second until the first window is complete, from what is expected of the requests that
 //! still run. From then on they are published every 5 s if a typical request of some source costs 1 % more or less, and
 //! at once when the slots change. Each price is at most 64 times that of the start ratios, scaled to the worker.
 //!
-//! What was granted before the first window is complete is settled at the prices that hold at its end: those at its grant
-//! were a guess ([`WorkerPriceSet::is_guess`]), and what is charged stays charged. Start ratios four times off at 64 slots
-//! would take one of two tenants' time for a minute otherwise.
+//! A request that was granted before the first window is complete is settled at the prices in force at its end. Those
+//! at its grant were a guess ([`WorkerPriceSet::is_guess`]), and a charge is not corrected later. Start ratios four
+//! times off at 64 slots would take one of two tenants' time for a minute otherwise.
 //!
 //! # Margins
 //! [`WorkerTimeMeter::cost_margin`] tells how far the cost of a request may be from the truth. Margins are for requests and
@@ -80,9 +84,9 @@
 //! true costs are inside, and the others at most one percent of the cost outside.
 //!
 //! # What one tenant can do
-//! Prices come from lengths of time and from counts that workers report, not from what a tenant says. A tenant that reads
-//! slowly or leaves early makes windows less exact for all; windows that are off by more than 4σ lose weight. A tenant decides for its own
-//! requests only how many tokens a chunk is taken to have.
+//! Prices come from lengths of time and from counts that workers report, not from anything that a tenant states. A
+//! tenant that reads slowly or leaves early makes windows less exact for all; windows that are off by more than 4σ lose
+//! weight. A tenant decides for its own requests only how many tokens a chunk is taken to have.
 //!
 //! # Limits
 //! - An engine that reads prompts and decodes in one pass has no single truth: prompts may pay what they add, or what
@@ -90,9 +94,9 @@
 //!   two tenants are within 6 % of it and six within 11 % if the engine reads 2048 tokens of a prompt in a pass. With 512
 //!   tokens in a pass, which then is hardly longer than a step, they are up to 16 % off.
 //! - Speculative decoding is priced at mean acceptance: a tenant whose tokens are accepted less often pays too little.
-//! - Work that tokens do not show (images, grammars, adapters) is shared by all.
+//! - Work that token counts do not show (images, grammars, adapters) is paid by all requests.
 //! - If nothing streams, steps cannot be counted, and nothing is learned.
-//! - Who learns must see all that a worker does. Load from elsewhere is taken for slowness of the engine.
+//! - The gateway must see all requests of the worker. Load from elsewhere looks like a slower engine.
 //!
 //! Floats are in this module only. What leaves it are [`WorkerPriceSet`]s in whole picoseconds. The floats use basic
 //! operations only, so equal events give equal prices on every machine.

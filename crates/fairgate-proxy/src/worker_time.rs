@@ -1,14 +1,14 @@
 //! Worker time in the gateway: one meter for each own worker, and the costs that follow from its prices.
 //!
-//! The rules are in `fairgate-price`. This module adds what a gateway has: a clock, names of pools, tenants and models,
-//! and a lock. A meter learns in all pools that see all that its workers do, whatever the pools count, so that
-//! `fairgate calibrate` can tell what a change of the unit would bring. Pools that use the same worker share its meter
+//! The rules are in `fairgate-price`. This module adds a clock, the names of pools, tenants and models, and a lock. A
+//! meter learns in every pool that sees all requests of its worker, in whatever unit the pool counts, so that `fairgate
+//! calibrate` can tell what a change of the unit would bring. Pools that use the same worker share its meter
 //! (`pools/worker_meters.rs`).
 //!
 //! An attempt is counted on the terms that were in force when it got its slot, so a change of prices or of the unit
-//! concerns later attempts only. The exception are terms from before anything was learned: an attempt that got its slot on
-//! them is counted on those that hold at its end. If the pool counts worker time, the row of the attempt has the id of its
-//! price set ([`PriceSetRecord`]), and the audit trail has the set.
+//! concerns later attempts only. Terms from before anything was learned are an exception: an attempt that got its slot
+//! on them is counted on the terms in force at its end. If the pool counts worker time, the row of the attempt has the
+//! id of its price set ([`PriceSetRecord`]), and the audit trail has the set.
 
 mod price_sets;
 mod recent_time;
@@ -32,9 +32,10 @@ use self::recent_time::RecentTime;
 
 /// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
 const NAMES_MAX: usize = 1024;
-/// Time between two looks at the notes, in microseconds.
+/// Least time between two updates of the notes, in microseconds.
 const NOTES_INTERVAL_US: u64 = 30_000_000;
-/// Seconds of full windows, windows and requests from which on a note is made of what they show.
+/// Least numbers before a note is made: seconds of full windows for the fill, windows for the deviation, requests for
+/// cached tokens.
 const FULL_SECONDS_MIN: u64 = 30;
 const WINDOWS_MIN: u64 = 16;
 const REQUESTS_MIN: u64 = 100;
@@ -64,18 +65,18 @@ struct WorkerMeterState {
     /// Completed requests whose answers reported cached tokens, even if there were none.
     reported_cached: u64,
     completed: u64,
-    /// Time of the last look at the notes, and the notes that held then.
+    /// Time of the last update of the notes, and the notes at that time.
     noted_us: u64,
     noted: Vec<MeterNote>,
 }
 
-/// Reason for which learned prices are not exact.
+/// Reason why learned prices are not exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MeterNote {
     NothingStreams,
     /// Part of the slots that decode while all are taken, in percent.
     LowFill(u64),
-    /// How far windows are from predicted, in percent, and the tenant in whose presence they are furthest.
+    /// Typical error of the predicted lengths of windows, in percent, and the tenant in whose presence it is greatest.
     WindowsOff(u64, Option<Box<str>>),
     NoCachedTokens,
 }
@@ -154,7 +155,7 @@ pub struct TenantWork {
     pub tokens: u64,
     /// Cost in microseconds of the full worker, at the prices of the time when each request ended.
     pub time_us: u64,
-    /// The part of it of the last minute.
+    /// Cost of the requests that ended in the last minute.
     pub(crate) recent: RecentTime,
 }
 
@@ -197,7 +198,8 @@ pub(crate) enum CostTerms {
 pub(crate) struct WorkerTimeTerms {
     pub(crate) prices: WorkerPrices,
     pub(crate) batch: FullBatch,
-    /// True if nothing was learned yet: what is granted on these terms is settled on those that hold at its end.
+    /// True if nothing was learned yet: a request that is granted on these terms is settled on the terms in force at
+    /// its end.
     pub(crate) is_guess: bool,
 }
 
@@ -380,7 +382,8 @@ impl WorkerMeter {
         }
     }
 
-    /// Returns what keeps the prices from being exact and did not at the last call, at most every 30 s.
+    /// Returns the new reasons since the last update why the prices are not exact; empty if that update was less than
+    /// 30 s ago.
     pub(crate) fn new_notes(&self, at: Instant) -> Vec<String> {
         self.lock().new_notes(self.now_us(at))
     }
@@ -394,7 +397,7 @@ impl WorkerMeter {
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkerMeterState> {
-        // A panic inside would be a fault of the arithmetic; the sums are still sums.
+        // The state stays usable after a panic, which could only come from the arithmetic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -412,7 +415,7 @@ impl WorkerMeterState {
         of_pool.map(|(tenant, work)| (tenant.clone(), *work)).collect()
     }
 
-    /// Returns the notes that did not hold at the last look, which was at least [`NOTES_INTERVAL_US`] ago.
+    /// Updates the notes and returns the new ones; empty if the last update was less than [`NOTES_INTERVAL_US`] ago.
     fn new_notes(&mut self, now_us: u64) -> Vec<String> {
         if now_us.saturating_sub(self.noted_us) < NOTES_INTERVAL_US {
             return Vec::new();
@@ -491,7 +494,7 @@ fn learning_name(state: LearningState) -> &'static str {
     }
 }
 
-/// Tells what keeps learned prices from being exact. Stated prices are what they are.
+/// Returns the reasons why learned prices are not exact; none for stated prices.
 fn notes(
     status: &MeterStatus,
     completed: u64,

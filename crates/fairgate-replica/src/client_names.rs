@@ -1,7 +1,7 @@
 //! Names of agents and sessions that clients choose, and the bound on how many flows a key can make of them.
 //!
-//! The bound is decided where the submit is applied. Decided at each member, one name could be a flow of its own at one
-//! member and part of `other` at another.
+//! The machine applies the bound when it applies the submit. If each member applied it by itself, a name could be its
+//! own flow at one member and part of `other` at another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 /// Name of the flow that all names beyond the bound share.
 const OTHER: &str = "other";
 
-/// Greatest number of names that a pool remembers, over all keys. Keys come from the directory, so this is far away.
+/// Greatest number of names that a pool remembers, over all keys. The directory bounds the number of keys, so this
+/// limit is rarely reached.
 const NAMES_PER_POOL_MAX: usize = 65_536;
 
 /// The attributes whose values clients choose.
 const CHOSEN: [Attribute; 2] = [Attribute::Agent, Attribute::Session];
 
-/// Names that were seen in a pool.
+/// Names that a pool has seen. They are never forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BoundedClientNames {
     /// Number of names over all keys.
@@ -27,8 +28,8 @@ pub(crate) struct BoundedClientNames {
 }
 
 impl BoundedClientNames {
-    /// Returns the attributes with each name that the client chose, or `other` in its place if the key already has
-    /// `max` other names, or the pool too many.
+    /// Returns the attributes. A name that the client chose becomes `other` if it is new and the request's key already
+    /// has `max` names of that kind, or the pool has [`NAMES_PER_POOL_MAX`]. A request without a key keeps its names.
     pub(crate) fn bound(&mut self, attributes: Attributes, max: u64) -> Attributes {
         let Some(key) = attributes.get(Attribute::Key) else { return attributes };
         let key: Arc<str> = key.into();

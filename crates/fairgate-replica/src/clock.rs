@@ -1,31 +1,30 @@
 //! Cluster time: how far the stamps of the engine move the clock of all pools.
 //!
-//! Each record carries the time at which the engine took it. That time may jump: the engine's host corrects its clock,
-//! or another server takes over. And the engine may stand still: it restarts. Neither may cost anybody a lease, a
-//! timeout or a place. So time moves with records alone, and with each record by
+//! Each record carries the time at which the engine took it. That time may jump, because the engine's host corrects its
+//! clock or another server takes over. The engine may also stop for a while, because it restarts. Neither may end a
+//! lease or expire a request. So only records move cluster time, and each record moves it by
 //!
 //! ```text
 //! clamp(stamp − expected, 0, most)        most = 2/5 of the lease
 //! ```
 //!
 //! where `expected` is the highest stamp so far. A jump of a day forward moves time by `most`, a jump back not at all,
-//! and a log that stood still for a minute moves it by `most`.
+//! and the first record after a minute without records moves it by `most`.
 //!
-//! After a jump back, stamps stay below the highest one for as long as the jump was wide. Time must not stand still for
-//! that long, because then no rate would fill and no lease would end. So while a stamp is below `expected`, time moves
-//! by its distance from the stamp before it, within the same bounds, and `expected` moves along. A clock that jumps
-//! there and back again therefore costs `most` once, and the time between is counted once.
+//! After a jump back by a day, stamps stay below the highest one for a day. Time must not stop for that long, because
+//! then no rate limit would refill and no lease would end. So while a stamp is below `expected`, time moves by
+//! `clamp(stamp − previous stamp, 0, most)`, and `expected` moves by the same amount. A clock that jumps forward and
+//! back again therefore adds `most` once, and no stretch of time is counted twice.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::{ClusterMicros, EngineStamp};
 
-/// The clock of a cluster, which only records move.
+/// Clock of a cluster. Only records move it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterClock {
     pub(crate) now: ClusterMicros,
-    /// The stamp before, and the stamp that the fastest clock seen would show now; `None` before the first record of a
-    /// generation.
+    /// Stamps that the next record is compared with; `None` before the first record of a generation.
     stamps: Option<SeenStamps>,
 }
 
@@ -36,7 +35,7 @@ struct SeenStamps {
 }
 
 impl ClusterClock {
-    /// Moves time by one record, at most by `most`.
+    /// Moves time for one record, by at most `most`. The first record of a generation does not move it.
     pub(crate) fn advance(&mut self, stamp: EngineStamp, most: ClusterMicros) {
         let Some(seen) = self.stamps else {
             self.stamps = Some(SeenStamps { last: stamp, expected: stamp });
@@ -53,7 +52,7 @@ impl ClusterClock {
         self.stamps = Some(SeenStamps { last: stamp, expected });
     }
 
-    /// Forgets the stamps, because another log, perhaps with another clock, comes next.
+    /// Forgets the stamps. The next log may have another clock.
     pub(crate) fn forget_stamps(&mut self) {
         self.stamps = None;
     }

@@ -1,9 +1,9 @@
-//! The part of a member's file that the machine needs to know, and the rule for which member's file counts.
+//! The part of a member's configuration file that the machine needs, and the rule for whose file is in force.
 //!
-//! In force is, whichever came last: the configuration that a **reload** brought; the configuration of a **join** that
-//! the cluster has never had; the one that **all live members** have. So a new file counts from the first member that
-//! has it, an old member that restarts does not bring the old one back, and a rollback counts as soon as it is complete,
-//! or at once by a reload.
+//! A configuration comes in force when a member **reloads** it, when a member **joins** with one that the cluster has
+//! never had, or when **all live members** have it. The latest of these events counts. So a new file is in force once
+//! the first member has it, and an old member that restarts does not bring the old file back. A rollback is in force
+//! when every live member has the old file, or at once by a reload.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{ClusterMicros, ShortHash};
 
-/// The cluster's settings and pools, as one member's file states them. Workers have no addresses and no credentials
-/// here.
+/// The cluster's settings and pools, as one member's file states them. It contains no addresses and no credentials of
+/// workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ClusterConfigBody", into = "ClusterConfigBody")]
 pub struct ClusterConfig {
-    /// Spans of the protocol.
+    /// Durations of the protocol.
     pub timing: ClusterTiming,
     /// The pools by name.
     pub pools: BTreeMap<Arc<str>, PoolConfig>,
 }
 
-/// The spans of the protocol, in cluster time.
+/// Durations of the protocol, in cluster time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterTiming {
-    /// Time after which a member that said nothing is ended.
+    /// Time without an `alive` that counts after which a member's epoch ends; at least 5 µs.
     pub lease: ClusterMicros,
-    /// Time for which the slots of a member that was ended stay taken.
+    /// Time for which requests in flight keep their slots after their member's epoch has ended; more than 0.
     pub orphans: ClusterMicros,
-    /// Time for which all live members must know the next version before it may come in force.
+    /// Time for which all live members must know the next version of the rules before an upgrade to it is allowed.
     pub upgrade_after: ClusterMicros,
 }
 
@@ -54,7 +54,7 @@ impl ClusterTiming {
     }
 }
 
-/// The text form of a configuration. Each pool is text in the form of a journal's first line.
+/// Text form of a configuration. Each pool is written like the first line of a journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClusterConfigBody {
@@ -98,21 +98,22 @@ impl ClusterConfig {
     }
 }
 
-/// Number of digests that the cluster remembers having had.
+/// Greatest number of digests that the cluster remembers.
 const HAD_MAX: usize = 64;
 
-/// The configuration in force and the digests that the cluster has had.
+/// The configuration in force, and the digests that the cluster has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfigInForce {
     pub(crate) config: Arc<ClusterConfig>,
     /// Digest of `config`; `None` before the first join.
     pub(crate) digest: Option<ShortHash>,
-    /// Digests that were in force or that a member had, oldest first.
+    /// Digests that a join or a reload stated; the least recently stated one is first.
     had: VecDeque<ShortHash>,
 }
 
 impl ConfigInForce {
-    /// Notes a digest that a member has. Returns true if the cluster never had it.
+    /// Notes a digest that a join or a reload states. Returns true if it is not among the last [`HAD_MAX`] that the
+    /// cluster has seen.
     pub(crate) fn note(&mut self, digest: ShortHash) -> bool {
         let known = self.had.iter().position(|had| *had == digest);
         if let Some(place) = known {

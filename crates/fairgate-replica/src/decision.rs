@@ -1,4 +1,4 @@
-//! Decisions of the machine, and how a decision enters the running hash.
+//! Decisions of the machine, and their bytes in the running hash.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use fairgate_core::event::Event;
 use crate::limits::{ClusterLimitReached, LimitRefusal};
 use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber, ShortHash};
 
-/// One decision of the machine. Every member's machine makes it, at the same place of the log.
+/// One decision of the machine. Every member's machine makes the same decisions at the same place of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterDecision {
     /// A pool has decided about a request.
@@ -43,7 +43,8 @@ pub enum ClusterDecision {
         /// Reason of the refusal or of the end.
         reason: SubmitRefusal,
     },
-    /// A request is known to belong to the present epoch of its member, because the member has named it again.
+    /// The member has named a request again in its current epoch, and the cluster still has it: it keeps its place or
+    /// its slot.
     TakenUp {
         /// Name of the pool.
         pool: Arc<str>,
@@ -52,7 +53,8 @@ pub enum ClusterDecision {
         /// Member to which the request belongs.
         member: MemberNumber,
     },
-    /// A request has ended for another reason than a line about it.
+    /// The cluster has ended a request without a line about it: its member's epoch has ended, the member did not name
+    /// it again, or the time `orphans` is over.
     EndedByCluster {
         /// Name of the pool.
         pool: Arc<str>,
@@ -60,10 +62,10 @@ pub enum ClusterDecision {
         id: Arc<str>,
         /// Member to which the request belonged.
         member: MemberNumber,
-        /// True if the request was in flight and its slot is free now; false if it waited.
+        /// True if the request was in flight, so that its slot is free now; false if it was queued.
         was_in_flight: bool,
     },
-    /// A process has come into the cluster.
+    /// A process has joined the cluster.
     Joined {
         /// Number of the process.
         member: MemberNumber,
@@ -76,7 +78,7 @@ pub enum ClusterDecision {
         /// Number of the process's join.
         attempt: u64,
     },
-    /// A process may not come into the cluster now.
+    /// The join of a process was refused.
     JoinRefused {
         /// Name of the member.
         name: Arc<str>,
@@ -94,7 +96,7 @@ pub enum ClusterDecision {
         /// Reason of the refusal or of the end.
         reason: MemberEnd,
     },
-    /// A line was left out.
+    /// A line was refused and changed nothing.
     LineRefused {
         /// Sender of the line.
         member: MemberNumber,
@@ -108,13 +110,13 @@ pub enum ClusterDecision {
         /// Digest of the configuration in force from here on.
         digest: ShortHash,
     },
-    /// A pool has begun again from its own snapshot, because limits changed that are fixed in a pool's life. A journal
-    /// begins a new file here.
+    /// A pool was restored from its own snapshot with other limits, because those limits cannot change while a pool
+    /// runs. A journal must begin a new file here.
     PoolRestarted {
         /// Name of the pool.
         pool: Arc<str>,
     },
-    /// A pool that the configuration no longer has is empty and gone.
+    /// A pool that is no longer in the configuration has become empty and was removed.
     PoolRemoved {
         /// Name of the pool.
         pool: Arc<str>,
@@ -129,13 +131,13 @@ pub enum ClusterDecision {
         /// Member whose turn it is.
         taker: MemberNumber,
     },
-    /// A snapshot is stored, and records up to a place are no longer needed.
+    /// A snapshot is stored, so older records are no longer needed.
     SnapshotStored {
         /// Place of the snapshot.
         position: LogPosition,
         /// Hash of its bytes, as the taker states it.
         hash: ShortHash,
-        /// Place of the snapshot before it, up to which the log may be pruned.
+        /// Place of the previous snapshot. Records up to this place may be pruned.
         prune_up_to: LogPosition,
     },
     /// The rules of another version hold from here on.
@@ -143,13 +145,13 @@ pub enum ClusterDecision {
         /// The version from here on.
         to: u32,
     },
-    /// A line for objects outside of the machine.
+    /// A member has published a text for code outside of the machine.
     Published {
         /// Sender of the line.
         member: MemberNumber,
-        /// Name of the objects that it is for.
+        /// Topic, by which readers select the texts that concern them.
         topic: Box<str>,
-        /// Text that those objects understand.
+        /// Text, whose format depends on the topic.
         body: Box<str>,
     },
 }
@@ -159,47 +161,50 @@ pub enum ClusterDecision {
 pub enum SubmitRefusal {
     /// The configuration in force has no pool of this name.
     NoPool,
-    /// The line of the request stopped the machine of every member, so all leave it out.
+    /// The line of the request makes the machine panic, so every member leaves it out.
     InternalError,
 }
 
 /// Reason why a process may not come into the cluster now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinRefusal {
-    /// Another process of this name is live.
+    /// Another process of this name has not ended, and the join does not prove that it is dead.
     NameTaken,
     /// The process does not know the version of the rules that is in force.
     UnknownVersion {
         /// The version in force.
         in_force: u32,
     },
-    /// The name, the process id or the address has odd characters, or is too long.
+    /// The name or the process id is not valid (see [`is_valid_name`](crate::is_valid_name)), or the address is longer
+    /// than 1024 bytes.
     BadName,
-    /// The cluster has as many members as it may have.
+    /// The cluster knows 128 processes already, live or ended recently.
     TooManyMembers,
 }
 
 /// Reason why a member's epoch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberEnd {
-    /// No `alive` came within the lease, or none that had applied what was there a lease ago.
+    /// No `alive` renewed the lease in time. An `alive` does not count if its sender is more than one lease behind in
+    /// applying the log.
     Lapsed,
     /// The process has left.
     Left,
-    /// A later process of the same name has proved that this one runs no more.
+    /// A later process of the same name holds the lock of the spool, so this process no longer runs.
     Replaced,
     /// An operator has removed the member.
     Removed,
 }
 
-/// Reason why a line was left out.
+/// Reason why a line was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineRefusal {
-    /// The line is not one of this version.
+    /// The line cannot be parsed by this version.
     Unreadable,
-    /// The line may not be in its place.
+    /// The line is not allowed at this place, such as a `join` in a record of a member, or a line after the sender's
+    /// `leave`.
     Misplaced,
-    /// The line stopped the machine of every member.
+    /// The line makes the machine of every member panic.
     StoppedTheMachine,
 }
 
@@ -219,13 +224,13 @@ pub struct AppliedPoolEvent {
 pub struct ClusterEffects {
     /// The decisions of all records since the effects were taken.
     pub decisions: Vec<ClusterDecision>,
-    /// The events that pools have applied, if they are wanted.
+    /// The events that pools have applied; empty unless created by [`Self::with_pool_events`].
     pub pool_events: Vec<AppliedPoolEvent>,
     wants_pool_events: bool,
 }
 
 impl ClusterEffects {
-    /// Collects the events of pools too, for their journals.
+    /// Creates empty effects that also collect the events of pools, for their journals.
     pub fn with_pool_events() -> Self {
         Self { wants_pool_events: true, ..Self::default() }
     }
@@ -241,7 +246,7 @@ impl ClusterEffects {
         }
     }
 
-    /// Drops what came after these numbers of decisions and events.
+    /// Keeps only this many decisions and events.
     pub(crate) fn truncate(&mut self, (decisions, pool_events): (usize, usize)) {
         self.decisions.truncate(decisions);
         self.pool_events.truncate(pool_events);
@@ -252,8 +257,8 @@ impl ClusterEffects {
     }
 }
 
-/// Bytes of decisions, in a form that does not depend on names in the code. Lengths come before texts, so different
-/// decisions have different bytes.
+/// Bytes of decisions, for the running hash. They do not depend on names in the code. The length precedes each text, so
+/// different decisions have different bytes.
 #[derive(Default)]
 struct DecisionBytes(Vec<u8>);
 

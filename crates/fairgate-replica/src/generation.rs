@@ -1,10 +1,11 @@
 //! The choice of the member whose state begins a new generation.
 //!
-//! A generation ends when its log is no longer one order for all: it lost records, it is gone, or two members differ.
-//! Whoever notices stops granting and reports its place and hash outside of the log. After a short while, or as soon as
-//! all live members have reported, one member's state begins the next generation, on an empty log: the state of the
-//! **freshest** member. If members at one place differ, the state that most of them have; then that of the lowest
-//! number. What only others had applied is said again by its owners.
+//! A generation ends when its log is no longer the same order for all members: it has lost records, it is gone, or two
+//! members have different states. A member that notices this stops granting and reports its place and hash outside of
+//! the log. After a short while, or as soon as all live members have reported, one member's state begins the next
+//! generation on an empty log. It is the state of the member that has applied the **most records**; among these, the
+//! state that most of them have; then that of the lowest member number. Members then submit again what this state does
+//! not contain.
 
 use std::cmp::Reverse;
 
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{LogPosition, MemberNumber, ShortHash};
 
-/// The state that one member has to offer.
+/// The state that one member offers as the base of the next generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerationReport {

@@ -2,55 +2,59 @@
 //!
 //! # The idea
 //! The scheduler is deterministic: equal events in equal order give equal decisions. So several gateways need not agree
-//! on decisions. They need one ordered log of events, and each of them decides everything by itself, and alike. A gateway
-//! appends what happens at it (a request came, one ended); it acts on a decision when it reads it at its place of the log.
+//! on decisions. They need one ordered log of events, from which each gateway computes all decisions by itself, and all
+//! compute the same. A gateway appends its own events (a request came, a request ended). It acts on a decision only
+//! when it has read the log up to the event that causes it.
 //!
-//! Of the log only two things are asked: one order for all who read on, and that a record that one living member has
-//! applied reaches every other. It may lose, double, delay and swap records on the way in, stand still, show a wrong time,
-//! lose its end, or even fork: the first are repaired, the last two are noticed. Nothing in the log is money or
-//! somebody's data. It holds who waits, who runs, and the scores.
+//! The log must guarantee two things: all members read its records in the same order, and a record that one live member
+//! has applied reaches every other. On the way in, it may lose, duplicate, delay and swap records; it may stop for a
+//! while and show a wrong time. The protocol repairs all of this. If the log loses its end or forks, the protocol
+//! detects it, and a new generation begins. The log contains lines about requests and their costs, workers, members and
+//! limits. It contains no prompts, no answers and no rows of the ledger.
 //!
 //! # The protocol
-//! **Records.** A record is what one member appends at once: a first line and up to 256 lines ([`encode_record`]). Its
-//! number (`batch`) counts from 1 in its sender's epoch, and it is applied only if it is its sender's next one. The sender
-//! knows that a record counts when it reads it, and sends again what it did not read within 500 ms. So each line counts
-//! once, in its sender's order, whatever happened on the way.
+//! **Records.** A member appends lines in records: a header line and up to 256 lines ([`encode_record`]). Records are
+//! numbered (`batch`) from 1 in their sender's epoch, and a record is applied only if it is its sender's next one. The
+//! sender knows that a record was applied when it reads it in the log. It sends a record again if it has not read it
+//! within 500 ms. So each line is applied once, in its sender's order.
 //!
 //! **Hashes.** Every machine keeps a running hash over all records and all decisions. A record names the place and hash
-//! on which it was built. A machine with another hash at that place knows that two members differ: by a fork of the log,
-//! another build, a flipped bit. A record built on a place that does not exist shows that the log has lost its end.
+//! on which it was built. If a machine has another hash at that place, the two members have different states, because
+//! of a fork of the log, another build or a flipped bit. If the place does not exist, the log has lost its end.
 //!
-//! **Time.** Time moves with records alone, by the engine's stamps, and never back, and by at most 2/5 of a lease at once.
-//! So a clock that jumps by a day expires nothing, and while the log stands still, no lease, timeout or wait runs.
-//! When something is due by time, the live member of the lowest number sends a `tick`, then the next 20 ms later.
+//! **Time.** Only records move time. It follows the engine's stamps, never goes back, and moves by at most 2/5 of a
+//! lease for each record. So a clock that jumps by a day moves time by 2 s (at the default lease), and while nothing is
+//! appended, no lease or timeout runs. When something is due and no other record comes, the live member of the lowest
+//! number sends a `tick`; if it does not, the next one does 20 ms later.
 //!
-//! **Members.** A process joins under a name and gets a number, and an epoch, which is the position of its `join`. It says
-//! `alive` five times in each lease. A member is live while such a line came within the lease, and it had applied what
-//! was there a lease ago. When a lease ends, at the same record for all: what waited at the member is cancelled; what runs
-//! there keeps its slots for the time `orphans`, because the backends may still work on it; and its lines count for
-//! nothing until it joins again. Then it names what it holds and what waits, and says `ready`; what it did not name is
-//! freed. A process that restarts under its name, and holds the lock of the name's spool, proves that its predecessor is
-//! dead, whose slots are free at once.
+//! **Members.** A process joins under a name, and gets a number and an epoch, which is the position of its `join`. It
+//! sends `alive` five times in each lease. An `alive` renews the lease if its sender is at most one lease behind in
+//! applying the log. When the lease ends, which every member decides at the same record, the member's queued requests
+//! are cancelled. Its requests in flight keep their slots for the time `orphans`, because the backends may still work
+//! on them. Its lines are ignored until it joins again. Then it names its requests, queued and in flight, and sends
+//! `ready`; what it did not name is ended. A process that restarts under the same name and holds the lock of the spool
+//! proves that its predecessor is dead, so the slots of the predecessor are freed at once.
 //!
-//! **Being cut off.** A process that does not see its own `alive` come by uses no grant until it does. When its slots may
-//! soon be freed, by its own replica's time or by that of a member that it asks, it cuts off what runs. So what runs
-//! never exceeds the slots, with two exceptions, each with its bound: what was granted in a tail of the log that is lost,
-//! and what a process holds that stands still for longer than lease and orphans together.
+//! **Being cut off.** A process that has not read its own `alive` for 3/5 of a lease uses no grant until it does. When
+//! its slots may soon be freed, by the time of its own replica or of a member that it asks, it cuts off its requests in
+//! flight. So the requests that run never exceed the slots, with two bounded exceptions: requests granted in an end of
+//! the log that was lost, and requests of a process that is paused for longer than lease and orphans together.
 //!
-//! **Generations.** If the log is no longer one order for all, members stop, and the state of the freshest
-//! ([`choose_base`]) begins the next generation on an empty log. Everybody joins it and says what it holds and what waits;
-//! who waits keeps its place. What runs although that state does not know it is submitted before all others, so that it is
-//! counted at the next free slot.
+//! **Generations.** If the log is no longer the same order for all, members stop granting. The state of the member that
+//! has applied the most ([`choose_base`]) begins the next generation on an empty log. Every member joins it and names
+//! its requests; queued requests that the state contains keep their places. A request that runs but is not in that
+//! state is submitted with the highest priority, so that it gets the next free slot.
 //!
-//! **Faults of our own.** A line that stops the machine stops it on every member, at the same place. So every member
-//! leaves it out and refuses its request ([`Replica`]). A version of the rules comes in force by a line, when all live
-//! members know it; recorded logs with their hashes keep anybody from changing decisions without a new version.
+//! **Faults of our own.** A line that makes the machine panic does so on every member, at the same place. So every
+//! member leaves it out and refuses its request ([`Replica`]). A new version of the rules comes in force by a line,
+//! which is only accepted after all live members have known the version for the time `upgrade_after`. Tests replay
+//! recorded logs and compare their hashes, so no decision changes without a new version.
 //!
 //! # What to use
-//! - [`MemberProtocol`] is one member at work, without I/O and without a clock. Its shell appends, reads, stores snapshots
-//!   and asks other members. It is the way to use this crate.
-//! - [`Replica`] is a machine that survives a line that stops it; [`ClusterMachine`] is the machine itself: records in,
-//!   decisions out, snapshot, restore. Views and limits read it. Both also replay a dumped log.
+//! - [`MemberProtocol`] is one member, without I/O and without a clock. Most callers need only this type. Its caller,
+//!   called the shell here, appends, reads, stores snapshots and asks other members.
+//! - [`Replica`] is a machine that recovers from a line that makes it panic; [`ClusterMachine`] is the machine itself:
+//!   records in, decisions out, snapshot, restore. Both can also replay a dumped log.
 //! - [`ClusterLimits`] are the limits of tenants and keys in exact integers.
 //!
 //! Nothing here reads a clock, draws a random number, uses a float, waits or does I/O.

@@ -1,11 +1,11 @@
 //! Limits of tenants and keys, one for the whole cluster: requests and tokens per minute, and queued requests and
 //! bytes.
 //!
-//! A submit is checked when it is applied, before its pool sees it. Each member may also look at its own replica first
-//! ([`ClusterLimits::check`]) and refuse there, so a flood of refusals costs no record; between that look and the place
-//! in the log others may come, and the log has the last word.
+//! A submit is checked when it is applied, before its pool sees it. A member may also check it first against its own
+//! replica ([`ClusterLimits::check`]) and refuse it there, so a flood of refusals adds no records to the log. Other
+//! submits may come between that check and the submit's place in the log, so the check at that place decides.
 //!
-//! Only tenants and keys with limits have counts, and limits come from the directory, so their number is bounded.
+//! Only tenants and keys with limits have counts. Limits come from the directory, which bounds their number.
 
 mod minute_bucket;
 
@@ -52,7 +52,7 @@ pub struct LimitRefusal {
     pub owner: CallerKind,
     /// Name of the tenant, or id of the key.
     pub name: Arc<str>,
-    /// The limit, with the amounts that people want to see.
+    /// The limit, with the numbers for the error message.
     pub reached: ClusterLimitReached,
 }
 
@@ -70,12 +70,12 @@ pub enum ClusterLimitReached {
     TokensPerMinute {
         /// The limit in tokens per minute.
         limit: u64,
-        /// Tokens that were used beyond the limit.
+        /// Tokens that were used beyond the limit, rounded up.
         over: u64,
         /// Time until the next request may come.
         retry_after: ClusterMicros,
     },
-    /// Too many requests wait.
+    /// As many requests are queued as the limit allows.
     QueuedRequests {
         /// The limit in requests.
         limit: u64,
@@ -116,7 +116,8 @@ pub struct LimitedRequest<'a> {
     pub estimate: u64,
 }
 
-/// A request that is counted, and in whose counts. It must be counted out of the queue once, and may be settled once.
+/// Counts of one request, and the accounts that have them. [`ClusterLimits::leave_queue`] must be called once for it,
+/// and [`ClusterLimits::settle`] at most once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CountedSubmit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,7 +186,7 @@ impl ClusterLimits {
         tenants.chain(self.keys.iter().map(|(name, it)| (CallerKind::Key, name, it)))
     }
 
-    /// Checks a request against the limits of its tenant and its key, and counts nothing.
+    /// Checks a request against the limits of its tenant and then of its key. Counts nothing.
     pub fn check(
         &self,
         request: &LimitedRequest<'_>,
@@ -204,8 +205,8 @@ impl ClusterLimits {
         Ok(())
     }
 
-    /// Counts a request that [`check`](Self::check) has let pass at the same time. Returns `None` if neither its tenant
-    /// nor its key has limits.
+    /// Counts a request that passed [`check`](Self::check) at the same `now`. Returns `None` if neither its tenant nor
+    /// its key has limits.
     pub(crate) fn count_in(
         &mut self,
         request: &LimitedRequest<'_>,
@@ -224,7 +225,7 @@ impl ClusterLimits {
         is_counted.then_some(CountedSubmit { tenant, key, bytes, estimate })
     }
 
-    /// Counts a request out of the queue, because it was granted or has left.
+    /// Removes a request from the counts of queued requests, because it was granted or has left.
     pub(crate) fn leave_queue(&mut self, counted: &CountedSubmit) {
         self.each_of(counted, |account| {
             account.queued_requests = account.queued_requests.saturating_sub(1);
@@ -232,7 +233,7 @@ impl ClusterLimits {
         });
     }
 
-    /// Corrects the tokens of the minute by what a request really used.
+    /// Corrects the tokens of the minute by `charged` − the estimate of the request.
     pub(crate) fn settle(&mut self, counted: &CountedSubmit, charged: u64, now: ClusterMicros) {
         self.each_of(counted, |account| {
             if let Some(rate) = account.limit.tokens_per_minute {

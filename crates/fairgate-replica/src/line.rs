@@ -1,8 +1,8 @@
 //! The lines of a record.
 //!
-//! A line about a pool is the line of a journal without `at`, with the pool's name and a few fields more
-//! ([`PoolLineFields`]). The others ([`ClusterLine`]) are about members, limits, workers' health, the configuration and
-//! the log itself. No line has a prompt, a body or a secret.
+//! A line about a pool is the line of a journal without `at`, with the pool's name and the fields of
+//! [`PoolLineFields`]. The others ([`ClusterLine`]) are about members, limits, workers' health, the configuration and
+//! the log itself. No line contains a prompt, a request body or a secret.
 
 use std::sync::Arc;
 
@@ -23,32 +23,34 @@ pub enum LogLine {
     Cluster(ClusterLine),
 }
 
-/// An event of one pool, with what the cluster needs to know besides.
+/// An event of one pool, with the additional fields of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolLine {
     /// Name of the pool.
     pub pool: Arc<str>,
-    /// The event. A tick is refused here: [`ClusterLine::Tick`] is for all pools.
+    /// The event. [`Event::Tick`] is not allowed: [`ClusterLine::Tick`] is for all pools.
     pub event: Event,
     /// The fields that a journal's line does not have.
     pub fields: PoolLineFields,
 }
 
-/// Fields of a pool's line that a journal's line does not have.
+/// Fields of a pool's line that a line of a journal does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolLineFields {
     /// Of a submit: size of the body in bytes, for the limits on queues.
     pub bytes: u64,
     /// Of a submit: tokens that the limits per minute count, if other than its cost.
     pub estimate: Option<u64>,
-    /// Of a submit: greatest number of agents, and of sessions, that the request's key may name; any number if absent.
+    /// Of a submit: greatest number of different agents, and of different sessions, that the request's key may name.
+    /// Unlimited if absent.
     pub names_max: Option<u64>,
-    /// Of a submit: the request runs already, because its member was cut off or its grant was lost. It is taken up
-    /// where it is known, else it goes before all others and is not refused by any limit.
+    /// Of a submit: the request runs already, because its member was cut off or its grant was lost. If the pool knows
+    /// it as in flight, it keeps its slot. Otherwise it gets the next free slot before all other requests, and no limit
+    /// refuses it.
     pub held: bool,
     /// Of a release: tokens that the limits per minute count, if other than those that the release states.
     pub charged: Option<u64>,
-    /// Of a worker: time for which its provider accepts nothing, from now on; 0 ends the pause.
+    /// Of a worker: time from now for which its provider accepts no requests; 0 ends the pause.
     pub pause_for: Option<ClusterMicros>,
     /// Of a weight or cap that the directory states: version of the directory. An older version than the one that the
     /// cluster has seen is ignored.
@@ -59,9 +61,10 @@ pub struct PoolLineFields {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ClusterLine {
-    /// A process comes into the cluster, or comes back. Alone in its record.
+    /// A process joins the cluster, or joins it again. The only line of its record.
     Join(Box<JoinLine>),
-    /// The process has said again all that it holds and all that waits; what it held before and did not name is freed.
+    /// The process has submitted again all requests that it runs and all that are queued. Requests that it had before
+    /// and did not name are ended.
     Ready {},
     /// The process is alive.
     Alive {
@@ -70,14 +73,14 @@ pub enum ClusterLine {
         /// Version of the directory that the process has read.
         directory: u64,
     },
-    /// The process goes. The last line of its epoch.
+    /// The process leaves the cluster. The last line of its epoch.
     Leave {},
-    /// An operator says that the processes of this name are gone for good.
+    /// An operator states that the processes of this name no longer run. Their slots are freed at once.
     Remove {
         /// Name of the member.
         name: Box<str>,
     },
-    /// Time passes and nothing else happens.
+    /// Moves time, and does nothing else.
     Tick {},
     /// The directory has a new version, which every member should read.
     Directory {
@@ -92,10 +95,10 @@ pub enum ClusterLine {
         owner: CallerKind,
         /// Name of the tenant, or id of the key.
         name: Arc<str>,
-        /// The limits; without any, the account is removed.
+        /// The limits; if none is set, the account is removed with its counts.
         limit: CallerLimit,
     },
-    /// An operator reloads the configuration of one member, which then holds for the cluster.
+    /// An operator has reloaded the configuration of one member. It is in force for the cluster from here on.
     Reload {
         /// The configuration of the sender's file.
         config: Box<ClusterConfig>,
@@ -108,15 +111,15 @@ pub enum ClusterLine {
         worker: Arc<str>,
         /// True if the worker answers this member.
         up: bool,
-        /// Time for which requests should wait for the worker if it is down.
+        /// Time for which queued requests wait for the worker if it is down.
         wait: ClusterMicros,
     },
-    /// Something for objects outside of the machine, such as what a provider said of its limits. The machine passes it
-    /// on in its place and knows nothing of it.
+    /// A text for code outside of the machine, such as the rate limits that a provider reported. The machine passes it
+    /// on in the order of the log and does not read it.
     Publish {
-        /// Name of the objects that it is for.
+        /// Topic, by which readers select the texts that concern them.
         topic: Box<str>,
-        /// Text that those objects understand. No prompt, no body of a request, no secret.
+        /// Text, whose format depends on the topic. It must not contain a prompt, a request body or a secret.
         body: Box<str>,
     },
     /// A snapshot is due at this place.
@@ -135,15 +138,16 @@ pub enum ClusterLine {
     },
 }
 
-/// A process that comes into the cluster.
+/// A process that joins the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinLine {
     /// Name of the member, such as that of its pod.
     pub name: Arc<str>,
-    /// Id of the process, which no other process ever had.
+    /// Id of the process; unique for all time.
     pub process: Arc<str>,
-    /// Number of the process's join, which rises: a join that comes twice counts once.
+    /// Number of this join, which the process increments for each. A join is ignored if its number is not above that of
+    /// the process's last accepted join.
     pub attempt: u64,
     /// The oldest and the newest version of the rules that the process knows.
     pub knows: (u32, u32),
@@ -151,14 +155,14 @@ pub struct JoinLine {
     pub address: Arc<str>,
     /// Version of the directory that the process has read.
     pub directory: u64,
-    /// True if the process holds the lock of the spool of its name, which proves that no earlier process of this name
-    /// runs any more.
+    /// True if the process holds the lock of the spool of its name. This proves that no earlier process of this name
+    /// still runs.
     pub spool_lock: bool,
     /// The configuration of the process's file.
     pub config: ClusterConfig,
 }
 
-/// Error for text that is not a line of this version.
+/// Error for text that this version cannot read as a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a line of this log: {problem}")]
 pub struct LineError {
@@ -196,7 +200,7 @@ impl LogLine {
 }
 
 impl PoolLine {
-    /// Creates a line without fields of its own.
+    /// Creates a line whose additional fields are absent.
     pub fn new(pool: &Arc<str>, event: Event) -> Self {
         Self { pool: pool.clone(), event, fields: PoolLineFields::default() }
     }

@@ -1,9 +1,10 @@
 //! The machine that every member runs: records in, decisions out.
 //!
-//! [`ClusterMachine::apply`] is the only method that decides. It reads no clock and depends on nothing but the records
-//! and their stamps, so members that have applied the same records are equal, to the byte of their snapshots.
+//! [`ClusterMachine::apply`] is the only method that decides. It reads no clock and depends only on the records and
+//! their stamps. So members that have applied the same records have equal snapshots, byte for byte.
 
-/// Builds what pools need of the machine. A macro, because the pools are borrowed beside it.
+/// Builds the context that pools get from the machine. It is a macro because a method would borrow the whole machine,
+/// and the pools are borrowed at the same time.
 macro_rules! pool_context {
     ($machine:expr, $effects:expr) => {
         PoolContext {
@@ -40,8 +41,9 @@ use crate::record::{Record, RecordError, RecordHeader, decode_record};
 use crate::replicated_pool::{LineSender, PoolContext, ReplicatedPool};
 use crate::units::{ClusterMicros, EngineStamp, LogPosition, MemberEpoch, MemberNumber, ShortHash};
 
-/// The versions of the rules that this program knows, the oldest and the newest. A change of any decision, the core's
-/// included, raises the newest; the logs in `recorded` show if that was forgotten.
+/// The versions of the rules that this program knows, the oldest and the newest. A change of any decision, including
+/// those of the core, must raise the newest version. The tests that replay the logs in `recorded` fail if it was not
+/// raised.
 pub const MACHINE_VERSIONS: (u32, u32) = (1, 1);
 
 /// One record in its place of the log.
@@ -60,11 +62,12 @@ pub struct LogEntry<'a> {
 pub enum RecordOutcome {
     /// Its lines were applied.
     Applied,
-    /// It was the next thing that its sender had said before: a copy.
+    /// The record of this number was applied before, so this is a copy.
     Duplicate,
-    /// An earlier record of its sender is missing; the sender sends both again.
+    /// An earlier record of its sender is missing. The sender sends that one and this one again.
     Missing,
-    /// The epoch of its sender has ended, or it is a record of another cluster or generation.
+    /// The epoch of its sender has ended, it is a record of another cluster or generation, or it is a join with other
+    /// lines beside it.
     NotCounted,
 }
 
@@ -100,8 +103,8 @@ pub enum ApplyError {
         /// The fault of the bytes.
         error: RecordError,
     },
-    /// The sender had applied more than there is before its record, so the log has lost records. A new generation is
-    /// needed. Nothing has changed.
+    /// The sender had applied records beyond this place before it built its record, so the log has lost records. A new
+    /// generation is needed. Nothing has changed.
     #[error("the log has lost records: record {} was built on record {}", position.0, built_on.0)]
     LostRecords {
         /// Place of the record.
@@ -109,17 +112,19 @@ pub enum ApplyError {
         /// Place that the sender had applied.
         built_on: LogPosition,
     },
-    /// The sender had decided otherwise at the same place. A new generation is needed. Nothing has changed.
+    /// The sender had another running hash at the same place than this machine. A new generation is needed. Nothing has
+    /// changed.
     #[error(
         "fork: member {} had another state at record {} than this one", member.0, built_on.0
     )]
     Fork {
         /// The sender; 0 if it was about to join.
         member: MemberNumber,
-        /// Place at which the two states differ, or before which they began to.
+        /// Place at which the two hashes differ. The states may have differed before it.
         built_on: LogPosition,
     },
-    /// A line brings rules in force that this program does not know. The machine must not be used any more.
+    /// A line brings a version of the rules in force that this program does not know. The machine must not be used any
+    /// more.
     #[error("version {needed} of the rules is in force, and this program knows {}", knows.1)]
     UnknownVersion {
         /// The version in force.
@@ -127,12 +132,14 @@ pub enum ApplyError {
         /// The oldest and the newest version that this program knows.
         knows: (u32, u32),
     },
-    /// A line stopped the machine, which must not be used any more; see [`Replica`](crate::Replica).
+    /// The machine panicked at this record, or stopped at an earlier one. It must not be used any more.
+    /// [`Replica`](crate::Replica) recovers from a line that panics.
     #[error("record {} stopped the machine", position.0)]
     Stopped {
         /// Place of the record.
         position: LogPosition,
-        /// Index of the line, counted from 0; `None` if the machine stopped before the first line.
+        /// Index of the line that panicked, counted from 0; `None` if it happened before the first line, or if the
+        /// machine had stopped at an earlier record.
         line: Option<u32>,
     },
 }
@@ -156,13 +163,13 @@ pub struct ClusterMachine {
     pub(crate) pools: BTreeMap<Arc<str>, ReplicatedPool>,
     pub(crate) limits: ClusterLimits,
     pub(crate) directory: u64,
-    /// Number of marks so far, which decides whose turn the next snapshot is.
+    /// Number of marks so far. It decides which member takes the next snapshot.
     pub(crate) marks: u64,
     /// Place of the last snapshot that was stored.
     pub(crate) snapshot: LogPosition,
     /// Time since which all live members know the next version; `None` if one does not.
     pub(crate) next_known_since: Option<ClusterMicros>,
-    /// True once a line has stopped the machine.
+    /// True after an error that stopped the machine; no more records are applied.
     pub(crate) is_stopped: bool,
     #[cfg(test)]
     pub(crate) mutation: Option<crate::tests::simulation::Mutation>,
@@ -205,7 +212,8 @@ impl ClusterMachine {
         self.apply_without(entry, &BTreeSet::new(), effects)
     }
 
-    /// Applies the next record without these of its lines, which stopped the machine before.
+    /// Applies the next record, and leaves out the lines with these indexes, because they made the machine panic
+    /// before.
     pub(crate) fn apply_without(
         &mut self,
         entry: &LogEntry<'_>,
@@ -336,7 +344,7 @@ impl ClusterMachine {
             Ok(LogLine::Cluster(ClusterLine::Join(join))) if is_join_record => {
                 self.join(&join, effects);
             }
-            // A line after the sender's last one, or a line that needs a sender.
+            // The sender's epoch ended earlier in this record, or the record has no sender.
             Ok(_) if !counts => effects.decided(refuse(LineRefusal::Misplaced)),
             Ok(LogLine::Pool(line)) => self.apply_pool_line(line, sender, effects),
             Ok(LogLine::Cluster(ClusterLine::Join(_))) => {
@@ -347,7 +355,7 @@ impl ClusterMachine {
         Ok(())
     }
 
-    /// Leaves out a line that stopped the machine. If it submitted a request, the request is refused.
+    /// Refuses a line that makes the machine panic. If it submits a request, the request is refused too.
     fn refuse_stopper(
         &self,
         text: &str,
@@ -378,8 +386,8 @@ impl ClusterMachine {
         self.recent.push(ShortHash::of(&self.hash));
     }
 
-    /// Begins another generation with this state, on an empty log. Every member has one lease of time to join it and to
-    /// say again what it holds and what waits; until then it keeps both.
+    /// Begins another generation with this state, on an empty log. Every member has one lease to join it and to name
+    /// its requests again. Until then its requests keep their slots and their places in the queue.
     pub fn begin_generation(&mut self, generation: u64) {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.hash.as_bytes());
@@ -395,7 +403,7 @@ impl ClusterMachine {
         self.next_known_since = None;
     }
 
-    /// Gives each pool what it needs of the machine, in the order of their names.
+    /// Calls `with` for each pool, in the order of their names.
     fn each_pool(
         &mut self,
         effects: &mut ClusterEffects,
@@ -450,7 +458,7 @@ impl ClusterMachine {
         self.clock.now
     }
 
-    /// Returns all processes that are in the cluster, or were until lately, in the order of their numbers.
+    /// Returns all processes that are in the cluster or ended recently, in the order of their numbers.
     pub fn members(&self) -> impl Iterator<Item = &ClusterMember> {
         self.members.all()
     }
@@ -461,7 +469,7 @@ impl ClusterMachine {
     }
 
     /// Returns the place of a live member in the order in which members send ticks; `None` if the member is not live.
-    /// The member of rank 0 has the duties that only one should have.
+    /// The member of rank 0 also does what only one member should do, such as marking snapshots.
     pub fn rank(&self, number: MemberNumber) -> Option<usize> {
         self.members.live().position(|member| member.number == number)
     }
@@ -512,8 +520,8 @@ impl ClusterMachine {
         self.config.digest
     }
 
-    /// Returns the version that an upgrade would bring, if the rules allow one now: all live members have known it for
-    /// as long as the configuration says.
+    /// Returns the version that an upgrade would bring in force; `None` unless all live members have known it for the
+    /// time `upgrade_after` of the configuration.
     pub fn allowed_upgrade(&self) -> Option<u32> {
         let known = self.clock.now.since(self.next_known_since?);
         (known >= self.config.config.timing.upgrade_after).then_some(self.version + 1)

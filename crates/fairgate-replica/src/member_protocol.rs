@@ -1,11 +1,11 @@
-//! One member at work: what it says in the log, and what it makes of what it reads there.
+//! One member: which lines it sends to the log, and how it acts on the records that it reads.
 //!
 //! [`MemberProtocol`] does no I/O and reads no clock. Its shell
 //! - passes it what clients and backends do ([`submit`](MemberProtocol::submit),
 //!   [`release`](MemberProtocol::release), …) and what it reads of the log ([`read`](MemberProtocol::read)),
-//! - appends the records that [`poll_record`](MemberProtocol::poll_record) gives, ignoring all answers: a member knows
-//!   that a record counts when it reads it,
-//! - does what [`poll_output`](MemberProtocol::poll_output) says, and comes back at
+//! - appends the records that [`poll_record`](MemberProtocol::poll_record) returns, and ignores the engine's answers: a
+//!   member knows that a record was appended when it reads it,
+//! - does what [`poll_output`](MemberProtocol::poll_output) returns, and calls `poll_record` again at
 //!   [`next_wake`](MemberProtocol::next_wake).
 
 mod batch_sender;
@@ -33,8 +33,8 @@ use crate::replica::Replica;
 use crate::snapshot::SnapshotError;
 use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber};
 
-/// A moment or a span of the process's own clock, in microseconds. It does not run while the machine sleeps, or it does:
-/// a pause of the process must show in it.
+/// A moment or a span of the process's own monotonic clock, in microseconds. The clock must run on while the process is
+/// paused. Whether it runs while the computer sleeps does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LocalMicros(pub u64);
@@ -54,10 +54,11 @@ impl LocalMicros {
 /// Time after which a record that was not read is sent again.
 const RESEND_AFTER: LocalMicros = LocalMicros(500_000);
 
-/// Time after which a join that was refused is tried again.
+/// Time after which a join that was refused is tried again, and a running request that the pool refused is submitted
+/// again.
 const JOIN_AGAIN_AFTER: LocalMicros = LocalMicros(1_000_000);
 
-/// Room in a record for its first line.
+/// Bytes of a record that are reserved for its first line.
 const HEADER_BYTES: usize = 2048;
 
 /// A process that wants to be a member.
@@ -65,7 +66,7 @@ const HEADER_BYTES: usize = 2048;
 pub struct MemberIdentity {
     /// Name of the member, such as that of its pod.
     pub name: Arc<str>,
-    /// Id of the process, which no other process ever had.
+    /// Id of the process; unique for all time.
     pub process: Arc<str>,
     /// Address at which other members reach the process.
     pub address: Arc<str>,
@@ -73,7 +74,8 @@ pub struct MemberIdentity {
     pub spool_lock: bool,
     /// The oldest and the newest version of the rules that the process offers.
     pub knows: (u32, u32),
-    /// False if the process must not raise the version of the rules, so that the way back stays open.
+    /// False if the process must not propose a new version of the rules, so that a rollback to an older program stays
+    /// possible.
     pub may_upgrade: bool,
 }
 
@@ -96,7 +98,7 @@ pub enum MemberOutput {
         /// Reason of the refusal.
         reason: RequestRefusal,
     },
-    /// A request in flight must be cut off, because its slot is given to others.
+    /// A request in flight must be cut off, because its slot is freed for others.
     CutFlight {
         /// Name of the pool.
         pool: Arc<str>,
@@ -133,8 +135,8 @@ pub enum MemberOutput {
     },
     /// A record's bytes are still damaged: begin again from the last snapshot, by [`MemberProtocol::restart`].
     RestartFromSnapshot,
-    /// The log is no longer one order for all. Report it outside of the log, and begin the next generation by
-    /// [`MemberProtocol::begin_generation`].
+    /// The log is no longer the same order for all members. Send the report to the other members outside of the log,
+    /// and begin the next generation by [`MemberProtocol::begin_generation`].
     GenerationNeeded {
         /// State that this member has to offer as the base.
         report: GenerationReport,
@@ -146,10 +148,10 @@ pub enum MemberOutput {
         /// The version in force.
         needed: u32,
     },
-    /// Nothing of this process was seen in the log for long: ask the other members where they are, and call
+    /// The process has not read its own `alive` for long: ask the other members for their cluster time, and call
     /// [`MemberProtocol::peers_answered`].
     AskPeers,
-    /// A decision that concerns objects outside of the machine.
+    /// A decision that may concern code outside of this crate, such as [`ClusterDecision::Published`].
     Decided(ClusterDecision),
 }
 
@@ -171,9 +173,9 @@ pub enum RequestRefusal {
 /// The state of a process with respect to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MemberPhase {
-    /// The process must join.
+    /// The process is not a member and joins at `join_at`. `was_ended` is true if new requests are refused until then.
     Out { join_at: LocalMicros, was_ended: bool },
-    /// The process has said that it comes.
+    /// The process has sent its join and has not read it yet.
     Joining { record: Vec<u8>, sent_at: LocalMicros, was_ended: bool },
     /// The process is a member.
     In { number: MemberNumber, epoch: MemberEpoch },
@@ -183,7 +185,7 @@ enum MemberPhase {
     Gone,
 }
 
-/// One member at work. See the module.
+/// Protocol of one member; see the [crate documentation](crate) for the rules.
 #[derive(Debug)]
 pub struct MemberProtocol {
     identity: MemberIdentity,
@@ -199,7 +201,7 @@ pub struct MemberProtocol {
     /// The process's opinions on workers, by pool and worker, which each epoch states again.
     opinions: BTreeMap<(Arc<str>, Arc<str>), (bool, ClusterMicros)>,
     leaving: bool,
-    /// Time at which the last `alive` was written that has come by.
+    /// Time at which the last `alive` that was read back was written.
     confirmed_at: LocalMicros,
     /// Time at which the last `alive` was written.
     alive_at: LocalMicros,
@@ -209,9 +211,9 @@ pub struct MemberProtocol {
     asked_peers_at: Option<LocalMicros>,
     /// The end of the log, as far as it is known.
     log_end: LogPosition,
-    /// Place of a record whose bytes were damaged, and if the member began again because of it.
+    /// Place of a record whose bytes were damaged, and whether the member has restarted from a snapshot because of it.
     damaged: Option<(LogPosition, bool)>,
-    /// Place up to which records were applied before a restart: their decisions were acted upon already.
+    /// Place up to which records were applied before a restart: the member has acted on their decisions already.
     replay_until: LogPosition,
     last_mark: (LogPosition, ClusterMicros),
     mark_is_sent: bool,
@@ -319,7 +321,7 @@ impl MemberProtocol {
         self.replica.machine().mutation == Some(mutation)
     }
 
-    /// Returns true if the process has no requests, and no end of one to say.
+    /// Returns true if the process has no requests and no end of a request that the log does not have yet.
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }
@@ -337,8 +339,9 @@ impl MemberProtocol {
         self.outputs.pop_front()
     }
 
-    /// Says a line in the log, such as a worker's change or a limit. If the member's epoch ends before the line counts,
-    /// the line is lost, so say such things again after [`MemberOutput::Joined`].
+    /// Sends a line to the log, such as a worker's change or a limit. The line is dropped if the process is not a
+    /// member now, and is lost if its epoch ends before the line is applied. So publish such lines again after
+    /// [`MemberOutput::Joined`].
     pub fn publish(&mut self, line: &LogLine) -> Result<(), LineTooLongError> {
         let mut text = String::new();
         line.write(&mut text);
@@ -351,7 +354,7 @@ impl MemberProtocol {
         Ok(())
     }
 
-    /// States an opinion on a worker, which each epoch of this process states again.
+    /// Sends an opinion on a worker if it has changed. It is sent again at the beginning of each epoch.
     pub fn set_opinion(
         &mut self,
         pool: &Arc<str>,
@@ -365,7 +368,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Notes the version of the directory that the process has read.
+    /// Notes the version of the directory that the process has read, and sends it if it is newer than the cluster's.
     pub fn set_directory(&mut self, version: u64) {
         self.directory = version;
         if self.epoch().is_some() && version > self.replica.machine().directory() {
@@ -373,7 +376,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Takes over another file of this process, which then holds for the cluster.
+    /// Takes over a changed file of this process and brings it in force for the cluster. If the process is not a member
+    /// now, its next join states the file, and the rule for joins applies.
     pub fn reload(&mut self, config: ClusterConfig) -> Result<(), ConfigTooLargeError> {
         checked_config(&config)?;
         if self.epoch().is_some() {
@@ -383,19 +387,20 @@ impl MemberProtocol {
         Ok(())
     }
 
-    /// Serves what waits and what is in flight, takes nothing new, and then leaves the cluster.
+    /// Makes the process leave the cluster once its requests, queued and in flight, have ended. New requests are
+    /// refused.
     pub fn leave(&mut self) {
         self.leaving = true;
     }
 
-    /// States in the log that a snapshot is stored.
+    /// States in the log that a snapshot is stored. Does nothing if the process is not a member now.
     pub fn snapshot_stored(&mut self, position: LogPosition, hash: crate::units::ShortHash) {
         if self.epoch().is_some() {
             self.say(ClusterLine::SnapshotStored { position, hash });
         }
     }
 
-    /// Says a line that is not about one request.
+    /// Sends a line that is not about one request.
     fn say(&mut self, line: ClusterLine) {
         self.say_of(&LogLine::Cluster(line), None);
     }
@@ -413,8 +418,8 @@ impl MemberProtocol {
         machine.snapshot()
     }
 
-    /// Begins the next generation on an empty log, from the chosen member's state. The member joins it and says again
-    /// what it holds and what waits.
+    /// Begins the next generation on an empty log, from the chosen member's state. The member joins it and names its
+    /// requests again.
     pub fn begin_generation(
         &mut self,
         base: Vec<u8>,
@@ -433,9 +438,9 @@ impl MemberProtocol {
         Ok(())
     }
 
-    /// Begins again from a snapshot of the same generation, because a record is damaged, or was pruned before it was
-    /// read. The member goes on in its epoch, unless the snapshot is ahead of it: then it has missed decisions about its
-    /// requests, so it joins again and says all that it has.
+    /// Restarts from a snapshot of the same generation, because a record is damaged, or was pruned before it was read.
+    /// The member continues in its epoch, unless the snapshot is ahead of what it had applied. Then it has missed
+    /// decisions about its requests, so it joins again and names all of them.
     pub fn restart(&mut self, snapshot: Vec<u8>) -> Result<(), SnapshotError> {
         let (knows, before) = (self.replica.machine().knows, self.replica.machine().position());
         self.replica = Replica::restore_knowing(snapshot, knows)?;

@@ -1,8 +1,8 @@
-//! The members of the cluster: who is live, in which epoch, and who does what only one should do.
+//! The members of the cluster: which are live, in which epochs, and in which order.
 //!
-//! A process has one number for ever and one epoch for each time it comes. Lines count only in the epoch that is live,
-//! so a process that was ended and does not know it yet changes nothing. The fence is here, and not in a token that a
-//! backend would have to check.
+//! A process keeps its number until the cluster forgets it, and has one epoch for each of its joins. Lines count only
+//! in the current epoch, so a process that was ended and does not know it yet changes nothing. The fencing is done
+//! here, so backends need not check a fencing token.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::line::JoinLine;
 use crate::units::{ClusterMicros, MemberEpoch, MemberNumber, ShortHash};
 
-/// Greatest number of processes that the cluster knows at once, live or ended lately. The design suits about ten.
+/// Greatest number of processes that the cluster knows at once, live or ended recently. The design suits about ten.
 pub(crate) const MEMBERS_MAX: usize = 128;
 
-/// One process that is in the cluster, or was until lately.
+/// One process that is in the cluster or ended recently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMember {
     /// Number of the process.
@@ -32,7 +32,7 @@ pub struct ClusterMember {
     pub attempt: u64,
     /// State of the process.
     pub state: MemberState,
-    /// Number of the last record that counted in the present epoch.
+    /// Number of the last record that was applied in the current epoch.
     pub last_batch: u64,
     /// Cluster time of the last `alive` that counted.
     pub last_alive: ClusterMicros,
@@ -48,13 +48,13 @@ pub struct ClusterMember {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
-    /// The process is live in this epoch, and has said again all that it holds.
+    /// The process is live in this epoch and has named all of its requests.
     Live(MemberEpoch),
-    /// The process is live in this epoch, and has not said yet all that it holds.
+    /// The process is live in this epoch and has not yet named all of its requests.
     Joining(MemberEpoch),
     /// A new generation has begun, and the process has not joined it yet.
     Expected,
-    /// The process was ended at this time.
+    /// The process's epoch ended at this time.
     Ended(ClusterMicros),
 }
 
@@ -102,7 +102,7 @@ impl ClusterMember {
         self.epoch().is_some()
     }
 
-    /// Returns true if the process was not ended, although it may have to join a new generation first.
+    /// Returns true if the process has not ended. It may still have to join the current generation.
     pub(crate) fn has_lease(&self) -> bool {
         !matches!(self.state, MemberState::Ended(_))
     }
@@ -113,7 +113,7 @@ impl ClusterMember {
     }
 }
 
-/// All processes that are in the cluster, or were until lately.
+/// All processes that are in the cluster or ended recently.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberTable {
     by_number: BTreeMap<MemberNumber, ClusterMember>,
@@ -183,7 +183,7 @@ impl MemberTable {
         self.by_number.retain(|_, member| keep(member));
     }
 
-    /// Makes every member join again that was not ended, within one lease.
+    /// Requires every member that has not ended to join again within one lease.
     pub(crate) fn expect_all(&mut self, now: ClusterMicros) {
         for member in self.by_number.values_mut() {
             if member.has_lease() {

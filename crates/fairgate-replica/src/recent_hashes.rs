@@ -1,4 +1,4 @@
-//! The running hashes of the last records, with which the hashes in other members' records are compared.
+//! The running hashes of the last records. Hashes in other members' records are compared with them.
 
 use std::collections::VecDeque;
 

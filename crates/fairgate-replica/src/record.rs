@@ -1,4 +1,4 @@
-//! Records: what one member puts into the log at once.
+//! Records: the lines that one member appends to the log at once.
 //!
 //! ```text
 //! {"fairgate_log":1,"cluster":"prod","generation":3,"machine":1,"member":2,"epoch":88121,"batch":417,
@@ -7,7 +7,7 @@
 //! {"event":"alive","applied_at":81234567,"directory":7}
 //! ```
 //!
-//! `sum` is a checksum of everything else, because no engine's own is relied on.
+//! `sum` is a checksum of everything else. So the log engine need not have checksums of its own.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct RecordHeader {
     pub cluster: Arc<str>,
     /// Number of the generation, counted from 1.
     pub generation: u64,
-    /// Version of the rules by which the sender had decided.
+    /// Version of the rules that was in force at the sender.
     pub machine: u32,
     /// Number of the sender; 0 in the record of a join.
     pub member: MemberNumber,
@@ -42,13 +42,13 @@ pub struct RecordHeader {
     pub epoch: MemberEpoch,
     /// Number of the record in the epoch, counted from 1; 0 in the record of a join.
     pub batch: u64,
-    /// Place and running hash that the sender had applied.
+    /// Place of the last record that the sender had applied, and its running hash there.
     pub built_on: (LogPosition, ShortHash),
     /// Number of lines that follow.
     pub lines: usize,
 }
 
-/// A record that was read. Its lines are not read yet.
+/// A decoded record. Its lines are not parsed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The first line, without its checksum.
@@ -60,13 +60,14 @@ pub struct Record<'a> {
 /// Error for bytes that are not a record, or are damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The bytes are too many, or not text, or lack the first line.
+    /// There are more than [`RECORD_BYTES_MAX`] bytes, or no first line with a checksum.
     #[error("not a record of the log")]
     NoRecord,
-    /// The checksum is not that of the bytes.
+    /// The bytes are not UTF-8, or the checksum does not match.
     #[error("damaged: the checksum is not that of the bytes")]
     Damaged,
-    /// The first line has the right checksum, but not the right form.
+    /// The checksum matches, but the first line cannot be parsed, its format version is unknown, or the number of lines
+    /// is wrong.
     #[error("written in a form that this program does not know")]
     UnknownForm,
 }

@@ -1,10 +1,10 @@
-//! One member's copy of the machine, which survives a line that stops it.
+//! One member's copy of the machine, which recovers from a line that makes it panic.
 //!
-//! The core stops on overflow by design, and a fault in the rules would stop every member at the same line, and again
-//! after each restart. So each replica keeps its last snapshot and the records since. If a line stops the machine, the
+//! The core panics on overflow by design. A bug in the rules would therefore stop every member at the same line, and
+//! again after each restart. So each replica keeps its last snapshot and the records since. If a line panics, the
 //! replica restores the snapshot, applies the records again, and leaves that line out. Every member does so at the same
-//! place, because it stops every member there; if it stopped one alone, the running hashes would differ, and that is
-//! found as a fork.
+//! place, because the line panics on every member. If it panicked on one member alone, the running hashes would differ,
+//! which is detected as a fork.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,11 +13,11 @@ use crate::machine::{ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, Rec
 use crate::snapshot::SnapshotError;
 use crate::units::{EngineStamp, LogPosition};
 
-/// Number of records after which a replica copies its machine, to have fewer to apply again. It bounds the memory that
-/// the copy and the records take.
+/// Number of records after which a replica takes a new snapshot. It bounds the memory for the records, and the time to
+/// apply them again.
 const CHECKPOINT_RECORDS: usize = 20_000;
 
-/// The machine of one member, with the means to leave out a line that stops it.
+/// The machine of one member, with a snapshot and records to recover from a line that makes it panic.
 #[derive(Clone, Debug)]
 pub struct Replica {
     machine: ClusterMachine,
@@ -36,13 +36,13 @@ struct KeptRecord {
 }
 
 impl Replica {
-    /// Begins with a machine.
+    /// Creates a replica from a machine.
     pub fn new(machine: ClusterMachine) -> Self {
         let checkpoint = machine.snapshot();
         Self { machine, checkpoint, since: VecDeque::new(), stoppers: BTreeMap::new() }
     }
 
-    /// Begins with a snapshot.
+    /// Creates a replica from a snapshot.
     pub fn restore(snapshot: Vec<u8>) -> Result<Self, SnapshotError> {
         Self::restore_knowing(snapshot, MACHINE_VERSIONS)
     }
@@ -72,7 +72,7 @@ impl Replica {
         lines.flat_map(|(position, lines)| lines.iter().map(|line| (*position, *line)))
     }
 
-    /// Applies the next record. A line that stops the machine is left out; see the module.
+    /// Applies the next record. A line that makes the machine panic is left out and refused.
     pub fn apply(
         &mut self,
         entry: &LogEntry<'_>,
@@ -94,7 +94,7 @@ impl Replica {
         }
     }
 
-    /// Applies the records since the checkpoint again, without the lines that stop the machine.
+    /// Applies the records since the checkpoint again, without the lines that make the machine panic.
     fn replay(&mut self) -> Result<(), ApplyError> {
         let knows = self.machine.knows;
         let position = self.machine.position();

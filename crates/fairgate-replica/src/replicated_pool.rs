@@ -32,7 +32,7 @@ pub(crate) struct ReplicatedPool {
     orphans: BTreeSet<(ClusterMicros, u64, usize)>,
     config: PoolConfig,
     extras: PoolExtras,
-    /// Workers that go right after the present event, because nothing is in flight on them any more.
+    /// Removals of workers on which nothing is in flight any more. They are applied right after the current event.
     departing: Vec<WorkerChange>,
 }
 
@@ -52,14 +52,14 @@ pub(crate) struct PoolExtras {
 pub(crate) struct OwnedRequest {
     pub(crate) id: Arc<str>,
     pub(crate) member: MemberNumber,
-    /// Epoch in which the member named the request last.
+    /// Last epoch in which the member named the request.
     named_in: MemberEpoch,
     /// Place of the request in the order of submits.
     number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     counted: Option<Box<CountedSubmit>>,
     pub(crate) in_flight: bool,
-    /// Place of the grant in the present epoch of the member; 0 if it was granted before.
+    /// Place of the grant in the current epoch of the member; 0 if it was granted before that epoch, or not at all.
     granted_at: LogPosition,
     /// True if the request ran already when it was submitted.
     held: bool,
@@ -86,7 +86,7 @@ pub(crate) struct LineSender {
     pub(crate) epoch: MemberEpoch,
 }
 
-/// Fate of the requests in flight of a member that ends.
+/// Treatment of the requests in flight of a member whose epoch ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndedFlights {
     /// They keep their slots until this time, because the backends may still work on them.
@@ -171,7 +171,7 @@ impl ReplicatedPool {
         [pool, orphan, worker].into_iter().flatten().min()
     }
 
-    /// Applies what time alone changes.
+    /// Applies the changes that are due by time.
     pub(crate) fn pass_time(&mut self, live: usize, context: &mut PoolContext<'_>) {
         self.update_workers(live, context);
         while let Some(handle) = self.first_due_orphan(context) {
@@ -196,7 +196,7 @@ impl ReplicatedPool {
         self.apply(event, None, context);
     }
 
-    /// Submits a request, or takes up one that the machine knows already.
+    /// Submits a request. One that the pool knows already keeps its place or its slot.
     pub(crate) fn submit(
         &mut self,
         mut submit: Submit,
@@ -277,7 +277,8 @@ impl ReplicatedPool {
         }
     }
 
-    /// Takes up a request that is known already. Returns false if it must be submitted as a new one.
+    /// Keeps a request that the pool knows already in its place, if it is in the state that its member states. Returns
+    /// false if it must be submitted as a new one.
     fn take_up(
         &mut self,
         handle: usize,
@@ -292,7 +293,7 @@ impl ReplicatedPool {
         }
         // A grant since the member's join reaches the member, which will begin the request.
         let is_coming = request.in_flight && request.granted_at.0 >= sender.epoch.0;
-        // It may run on another worker than here, if it was granted in a tail that was lost.
+        // If it was granted in an end of the log that was lost, it may run on another worker than in this state.
         let pinned = submit.pin.as_ref().map(|pin| &*pin.worker);
         let is_elsewhere =
             request.in_flight && pinned.is_some() && pinned != request.worker.as_deref();
@@ -309,8 +310,8 @@ impl ReplicatedPool {
             context.effects.decided(ClusterDecision::TakenUp { pool, id, member });
             return true;
         }
-        // Either it runs, although it waits here, or on another worker: it is submitted again before all others. Or it
-        // was granted, and its member never began it: it gives its slot back and waits again.
+        // Either it runs although it is queued here, or runs on another worker: it is submitted again with the highest
+        // priority. Or it was granted and its member never began it: it gives its slot back and is queued again.
         let (id, in_flight) = (request.id.clone(), request.in_flight);
         self.take(handle, context);
         let event = match in_flight {
@@ -375,8 +376,8 @@ impl ReplicatedPool {
         (request.member == member).then_some(handle)
     }
 
-    /// Ends the requests of a member that ends: what waits is cancelled, the latest first, so that few other requests
-    /// become heads of their queues on the way.
+    /// Ends the requests of a member whose epoch ends. Queued requests are cancelled, the latest first, so that few
+    /// other requests become heads of their queues meanwhile.
     pub(crate) fn end_member(
         &mut self,
         member: MemberNumber,
@@ -390,7 +391,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Ends the requests that a member has not named in its present epoch, although it has said all that it has.
+    /// Ends the requests that a member has not named in its current epoch.
     pub(crate) fn end_unnamed(&mut self, sender: LineSender, context: &mut PoolContext<'_>) {
         let is_old = |it: &OwnedRequest| it.member == sender.member && it.named_in != sender.epoch;
         self.end_where(is_old, context);
@@ -424,7 +425,7 @@ impl ReplicatedPool {
         found.into_iter().map(|(_, handle)| handle).collect()
     }
 
-    /// Ends one request without a word of its member. A request in flight is charged its cost.
+    /// Ends one request without a line of its member. A request in flight is charged its cost.
     fn end_by_cluster(&mut self, handle: usize, context: &mut PoolContext<'_>) {
         let Some(request) = self.take(handle, context) else { return };
         let OwnedRequest { id, member, in_flight: was_in_flight, .. } = request;
@@ -473,7 +474,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Notes that a member joins: it acts on the grants that come from here on, and not on those before.
+    /// Notes that a member joins. It acts only on grants from here on.
     pub(crate) fn begin_epoch(&mut self, member: MemberNumber) {
         let of_member = self.requests.iter_mut().flatten().filter(|it| it.member == member);
         of_member.for_each(|request| request.granted_at = LogPosition(0));
@@ -494,7 +495,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Takes over a configuration. Returns true if the pool has begun again from its own snapshot.
+    /// Takes over a configuration. Returns true if the pool was restored from its own snapshot.
     pub(crate) fn set_config(
         &mut self,
         config: &PoolConfig,
@@ -513,7 +514,7 @@ impl ReplicatedPool {
         restarted
     }
 
-    /// Lets the pool run empty: what waits is refused, and nothing new comes in.
+    /// Refuses queued and new requests, so that the pool becomes empty.
     pub(crate) fn close(&mut self, context: &mut PoolContext<'_>) {
         self.extras.closing = true;
         for handle in self.latest_first(|request| !request.in_flight && !request.held) {
@@ -523,7 +524,8 @@ impl ReplicatedPool {
         }
     }
 
-    /// Changes the limits that are fixed in the life of a pool, by a snapshot. Returns true if any differed.
+    /// Changes the limits that cannot change while a pool runs, by restoring the pool from a changed snapshot. Returns
+    /// true if any differed.
     fn set_fixed_limits(&mut self, config: &PoolConfig) -> bool {
         let mut snapshot = self.pool.snapshot();
         let before = snapshot.clone();
@@ -652,7 +654,7 @@ pub(crate) struct PoolSnapshotBody {
 }
 
 impl ReplicatedPool {
-    /// Returns what a snapshot has of the pool beside the core's own snapshot.
+    /// Returns the part of a snapshot that the core's own snapshot does not contain.
     pub(crate) fn body(&self) -> PoolSnapshotBody {
         let requests = self.requests.iter().enumerate();
         let requests = requests.filter_map(|(handle, it)| Some((handle, it.clone()?)));
@@ -664,7 +666,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Puts a pool together again from both parts of a snapshot.
+    /// Restores a pool from both parts of a snapshot.
     pub(crate) fn restore(body: PoolSnapshotBody, pool: Pool) -> Result<Self, String> {
         let config = parse_pool_config(&body.config).map_err(|error| error.to_string())?;
         let mut restored = Self {

@@ -1,8 +1,9 @@
-//! The whole machine as text, and back.
+//! Writes the whole machine as text, and restores it.
 //!
-//! The first line has what the machine has beside its pools. Two lines follow for each pool: its requests' owners, and
-//! the core's snapshot in the form of a journal's first line. Equal machines have equal snapshots, byte for byte, even
-//! if one was restored in between; so the hash of a snapshot's bytes tells if two members are equal.
+//! The first line contains the machine without its pools. Two lines follow for each pool: its configuration and the
+//! owners of its requests, and the core's snapshot in the form of a journal's first line. Equal machines have equal
+//! snapshots, byte for byte, even if one was restored in between. So two members are equal if the hashes of their
+//! snapshots are.
 //!
 //! The hashes of earlier records are not in it: after a restore, hashes in other members' records are compared from the
 //! place of the snapshot on.
@@ -50,7 +51,7 @@ struct MachineBody {
 /// Error for bytes from which no machine can be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// The snapshot is of rules that this program does not know.
+    /// The snapshot has a version of the rules that this program does not know.
     #[error(
         "the cluster runs version {in_force} of the rules, and this program knows {} to {}: start a \
          release that knows it", knows.0, knows.1
@@ -117,7 +118,7 @@ impl ClusterMachine {
         bytes
     }
 
-    /// Restores a machine of which this program knows the rules.
+    /// Restores a machine. Fails if this program does not know its version of the rules.
     pub fn restore(bytes: &[u8]) -> Result<Self, SnapshotError> {
         Self::restore_knowing(bytes, MACHINE_VERSIONS)
     }

@@ -41,8 +41,8 @@ impl From<Micros> for ClusterMicros {
     }
 }
 
-/// The time that the engine's clock showed when it took a record, in microseconds since any moment. It is only compared
-/// with the stamps of other records.
+/// The time that the engine's clock showed when it took a record, in microseconds since an arbitrary moment. It is only
+/// compared with the stamps of other records.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -70,14 +70,15 @@ impl LogPosition {
 #[serde(transparent)]
 pub struct MemberNumber(pub u64);
 
-/// One stay of a process in the cluster, named by the position of its `join`. 0 is no stay.
+/// One membership of a process, from a join to its end. The number is the position of the `join` in the log; 0 means
+/// none.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct MemberEpoch(pub u64);
 
-/// Number of bytes of a hash that records and people see.
+/// Number of bytes of a hash that records and messages contain.
 const SHORT_BYTES: usize = 8;
 
 /// The first bytes of a hash, as 16 hexadecimal digits in text.
@@ -121,8 +122,8 @@ impl<'de> Deserialize<'de> for ShortHash {
     }
 }
 
-/// A name of the cluster, a member or one of its processes: 1 to 128 bytes without control characters, quotes or
-/// backslashes.
+/// Returns true if the name of a cluster, a member or a process is valid: 1 to 128 bytes without control characters,
+/// double quotes or backslashes.
 pub fn is_valid_name(name: &str) -> bool {
     let is_bad = |c: char| c.is_control() || c == '"' || c == '\\';
     (1..=128).contains(&name.len()) && !name.contains(is_bad)

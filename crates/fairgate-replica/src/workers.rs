@@ -1,10 +1,10 @@
-//! The cluster's knowledge of a pool's workers, joined into one state for the pool.
+//! Combines what the cluster knows of each worker into one state for its pool.
 //!
-//! Three sources speak of one worker: the configuration and whoever watches it (state, slots, rates), providers that
-//! accept nothing for a while (pauses), and every member's own opinion on whether the worker answers. The pool gets one
-//! answer: the worker is paused until the latest of these ends. It is down when **more than half of the live members**
-//! say so. Requests then wait for it for as long as the most patient of them asks; after that it is `overloaded`, so that
-//! new requests that only it could serve are refused.
+//! Three sources state something about a worker: the configuration and operators (state, slots, rates), providers that
+//! accept no requests for a while (pauses), and each member (whether the worker answers it). A worker is down when
+//! **more than half of the live members** say so. While it is down, it is paused for the longest `wait` that these
+//! members stated when it went down; after that it is `overloaded`, so that new requests that only it could serve are
+//! refused. A worker that is paused for several reasons is paused until the last pause ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ pub(crate) struct WorkerTable {
     by_name: BTreeMap<Arc<str>, WorkerStanding>,
 }
 
-/// Knowledge of one worker.
+/// State of one worker, with the statements it is computed from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerStanding {
-    /// State that the configuration or an operator gives the worker, apart from opinions.
+    /// State that the configuration or an operator stated, without the opinions of members.
     #[serde(with = "worker_state")]
     stated: WorkerState,
     /// Time until which the worker's provider accepts nothing.
@@ -32,7 +32,7 @@ pub(crate) struct WorkerStanding {
     opinions: BTreeMap<MemberNumber, WorkerOpinion>,
     /// Time until which requests wait for the worker; `None` while it is not down.
     down_until: Option<ClusterMicros>,
-    /// True if the worker is to go as soon as nothing is in flight on it.
+    /// True if the worker is removed as soon as nothing is in flight on it.
     leaving: bool,
     /// Requests in flight on the worker.
     flights: u64,
@@ -89,10 +89,10 @@ impl WorkerStanding {
         if until > now { until } else { ClusterMicros(0) }
     }
 
-    /// Returns the change that brings the pool up to date; `None` if it is up to date.
+    /// Returns the change that the pool must apply; `None` if the pool is up to date.
     fn change(&mut self, name: &Arc<str>, now: ClusterMicros) -> Option<WorkerChange> {
         let (state, pause) = (self.state(now), self.pause(now));
-        // A pause that has passed by itself needs no event.
+        // The pool ends a pause by itself, so that needs no event.
         let given_pause = if self.given_pause > now { self.given_pause } else { ClusterMicros(0) };
         if (state, pause) == (self.given_state, given_pause) {
             return None;
@@ -108,8 +108,8 @@ impl WorkerStanding {
 }
 
 impl WorkerTable {
-    /// Adds a worker that the configuration has, or changes it, and returns the change for the pool. A worker that is
-    /// about to go stays.
+    /// Adds a worker that the configuration has, or changes it, and returns the change for the pool. A worker that was
+    /// about to be removed stays.
     pub(crate) fn add(&mut self, change: WorkerChange, now: ClusterMicros) -> Option<WorkerChange> {
         if let Some(standing) = self.by_name.get_mut(&*change.name) {
             standing.leaving = false;
@@ -117,8 +117,8 @@ impl WorkerTable {
         self.state(change, None, now)
     }
 
-    /// Notes a change that a line states, and returns the change for the pool. A worker that is about to go changes no
-    /// more.
+    /// Notes a change that a line states, and returns the change for the pool. Changes of a worker that is about to be
+    /// removed are ignored.
     pub(crate) fn state(
         &mut self,
         mut change: WorkerChange,
@@ -146,7 +146,8 @@ impl WorkerTable {
         Some(change)
     }
 
-    /// Lets a worker go, at once if nothing is in flight on it. Until then it takes no new requests.
+    /// Removes a worker, at once if nothing is in flight on it. Otherwise it takes no new requests and is removed when
+    /// the last one ends.
     pub(crate) fn remove(&mut self, name: &Arc<str>, now: ClusterMicros) -> Option<WorkerChange> {
         let standing = self.by_name.get_mut(name)?;
         standing.leaving = true;
@@ -169,7 +170,7 @@ impl WorkerTable {
         }
     }
 
-    /// Counts a request that has ended on a worker. Returns the change for the pool if the worker goes with it.
+    /// Counts a request that has ended on a worker. Returns the change for the pool if this removes the worker.
     pub(crate) fn end_flight(&mut self, name: &Arc<str>) -> Option<WorkerChange> {
         let standing = self.by_name.get_mut(name)?;
         standing.flights = standing.flights.saturating_sub(1);
@@ -193,7 +194,7 @@ impl WorkerTable {
         });
     }
 
-    /// Returns the changes that time, opinions and members have brought, for the pool.
+    /// Returns the changes for the pool that follow from time, opinions and the number of live members.
     pub(crate) fn changes(&mut self, live: usize, now: ClusterMicros) -> Vec<WorkerChange> {
         let changed = self.by_name.iter_mut().filter_map(|(name, standing)| {
             standing.count_opinions(live, now);

@@ -8,7 +8,7 @@
 //! per row at 4 000 rows a second, and stalls while the disk syncs the log. On PostgreSQL, a commit takes a round trip,
 //! and never ends while the server is away.)
 //!
-//! Rows come in through [`SpoolIntake`], which makes the lines of all rows that wait and appends them with one write.
+//! Rows come in through [`SpoolIntake`], which formats the lines of all waiting rows and appends them with one write.
 //!
 //! Lines are appended to the last of several numbered files. A file is removed once all of its rows are in the
 //! database. A row that is both in a file and in the database after a kill is not charged twice, because the database

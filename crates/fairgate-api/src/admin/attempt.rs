@@ -36,8 +36,8 @@ pub struct AttemptBody {
     pub model: String,
     /// Name of the pool; null if the request reached no pool.
     pub pool: Option<String>,
-    /// Name of the worker; null if the request reached no worker, and for a tenant in a pool where tenants share what is
-    /// cached, because that decides on the worker.
+    /// Name of the worker; null if the request reached no worker. Also null for a tenant in a pool whose tenants share
+    /// a cache, because the worker would show what others have cached.
     pub worker: Option<String>,
     /// Expected cost before the request ran, in charged tokens. A tenant sees `estimate_uncached_tokens` here.
     pub estimate_tokens: u64,
@@ -59,8 +59,9 @@ pub struct AttemptBody {
     pub charged_uncached_tokens: u64,
     /// Input and output tokens, not weighted, as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Time of an own worker that the attempt took, in microseconds of the full worker, whatever the pool counts. Null if
-    /// the worker's time has no price, and for tenants, whom it would tell what others have sent.
+    /// Time that the attempt took of one of the installation's own workers, in microseconds of the full worker, in
+    /// whatever unit the pool counts. Null if the worker's time has no price. Also null for tenants, because it would
+    /// show them the load of others.
     #[serde(default)]
     pub worker_us: Option<u64>,
     /// Id of the price set by which the scheduler counted `worker_us`; the audit trail has its prices. Null if the pool

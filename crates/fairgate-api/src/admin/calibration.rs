@@ -18,29 +18,30 @@ pub struct CalibrationBody {
     pub workers: Vec<WorkerCalibrationBody>,
     /// Tenants by name, with what they used since the meters started.
     pub tenants: Vec<TenantWorkBody>,
-    /// Changes that `unit: worker_time` would bring for the load of the last minute. Null if the pool does not count tokens, if
-    /// its policy does not divide by tenant, or if its own workers completed nothing in that minute.
+    /// Changes that `unit: worker_time` would bring, for the load of the last minute. Null if the pool does not count
+    /// tokens, if its policy does not divide by tenant, or if its own workers completed no request in that minute.
     #[serde(default)]
     pub switch: Option<UnitSwitchBody>,
-    /// Weights of tokens that come nearest to worker time for the typical requests; null if there are none.
+    /// Weights of tokens that come nearest to worker time for the typical requests; null if there are no typical
+    /// requests.
     #[serde(default)]
     pub token_weights: Option<NearestTokenWeightsBody>,
 }
 
-/// Changes that another unit, worker time instead of tokens, would bring for the load of the last minute.
+/// Changes if the pool counted worker time instead of tokens, for the load of the last minute.
 ///
-/// Tenants whose requests waited (their median wait was 10 ms or more) would get the worker time that remains in
-/// proportion to what they were due. Others are taken to get all that they ask for, now and then.
+/// Tenants whose requests waited less than 10 ms (median) are assumed to get all that they ask for, before and after
+/// the change. The others share the remaining worker time in proportion to the shares that they were due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = UnitSwitch)]
 pub struct UnitSwitchBody {
-    /// Time over which the load was counted, in seconds: 60, or less after a start.
+    /// Time over which the load was counted, in seconds: 60, or less soon after a start.
     pub window_s: u64,
     /// Tenants by name.
     pub tenants: Vec<TenantSwitchBody>,
 }
 
-/// A tenant's shares before and after a change of the unit. Shares are from 0 to 1.
+/// A tenant's shares before and after the change of the unit, each from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = TenantSwitch)]
 pub struct TenantSwitchBody {
@@ -54,12 +55,11 @@ pub struct TenantSwitchBody {
     pub worker_time_share: f64,
     /// Share of the worker time that it would get.
     pub worker_time_share_after: f64,
-    /// Change of the number of its requests that complete, as a part of that number; -0.5 is half as many. Null if it
-    /// got no worker time.
+    /// Relative change of the number of its completed requests; -0.5 means half as many. Null if it got no worker time.
     pub change: Option<f64>,
 }
 
-/// Weights for a pool that counts tokens, as its `cost` has them, that come nearest to worker time.
+/// Weights of tokens, as in the `cost` of a pool, that come nearest to worker time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = NearestTokenWeights)]
 pub struct NearestTokenWeightsBody {
@@ -69,10 +69,10 @@ pub struct NearestTokenWeightsBody {
     pub cached_input: Option<f64>,
     /// Weight of an output token.
     pub output: f64,
-    /// Charge of the typical request that would be charged least for its worker time, less the mean charge, as a part of
-    /// the mean: -0.18 is 18 % too little.
+    /// Relative error of the typical request that these weights charge least for its worker time: its charge ÷ the mean
+    /// charge − 1. -0.18 is 18 % too little.
     pub least: f64,
-    /// The same of the one that would be charged most.
+    /// Relative error of the typical request that these weights charge most for its worker time.
     pub most: f64,
 }
 
@@ -123,12 +123,12 @@ pub struct WorkerCalibrationBody {
     pub notes: Vec<String>,
     /// A typical request of each tenant and model that the worker served lately.
     pub requests: Vec<TypicalRequestBody>,
-    /// The last windows that the prices come from, up to 128, the oldest first; empty if the prices are stated.
+    /// The last windows from which prices were learned, at most 128, oldest first; empty if the prices are stated.
     #[serde(default)]
     pub recent_windows: Vec<PredictedWindowBody>,
 }
 
-/// A stretch of a worker's time, beside the length that the windows before it predicted.
+/// A measured stretch of a worker's time, and the length that was predicted from earlier windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = PredictedWindow)]
 pub struct PredictedWindowBody {
@@ -154,8 +154,8 @@ pub struct TypicalRequestBody {
     pub output_tokens: u64,
     /// Its cost in microseconds of the full worker.
     pub cost_us: u64,
-    /// How far the cost may be from the truth, in microseconds: two standard deviations of it. Null if the prices are
-    /// stated, or if fewer than 16 windows tell.
+    /// Margin of error of the cost, in microseconds: two standard deviations. Null if the prices are stated, or come
+    /// from fewer than 16 windows.
     #[serde(default)]
     pub margin_us: Option<u64>,
 }

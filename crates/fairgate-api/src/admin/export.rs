@@ -11,13 +11,14 @@ use super::MoneyText;
 pub struct ExportCheckBody {
     /// True if both sides are equal on every day.
     pub equal: bool,
-    /// Rows after the last one that is compared: they wait, or were sent less than a minute ago. An upper bound.
+    /// Rows after the last one that is compared, because they were not sent yet or were sent less than a minute ago. An
+    /// upper bound.
     pub rows_not_compared: u64,
     /// Compared days, in the order of time.
     pub days: Vec<ExportDayBody>,
 }
 
-/// Sums of one UTC day, by the arrival of the requests.
+/// Sums of the requests that arrived on one UTC day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ExportDay)]
 pub struct ExportDayBody {
@@ -35,7 +36,7 @@ pub struct ExportDayBody {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ExportSums)]
 pub struct ExportSumsBody {
-    /// Number of rows that count.
+    /// Number of rows, without those that were removed.
     pub rows: u64,
     /// Input tokens, with the cached ones.
     pub input_tokens: u64,

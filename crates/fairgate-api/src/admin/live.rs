@@ -42,7 +42,7 @@ pub struct PoolView {
     /// Name of the pool, as in the configuration.
     pub pool: String,
     /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` (microseconds of a full worker) or `money`
-    /// (micro-units of the currency of the prices). The fields without a unit in their names are in it.
+    /// (micro-units of the currency of the prices). Fields whose names contain no unit are in this unit.
     #[serde(default)]
     pub unit: String,
     /// Policy in words, from the root down, such as `share by group, share by tenant`.
@@ -267,11 +267,12 @@ pub struct TenantView {
     /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]
     pub service: ServiceView,
-    /// Part of the tokens of all tenants on own workers since the gateway started, from 0 to 1. Null if there are none.
+    /// This tenant's part of the tokens of all tenants on the installation's own workers since the gateway started,
+    /// from 0 to 1. Null if there are none.
     #[serde(default)]
     pub share_of_tokens: Option<f64>,
-    /// Part of the time of own workers of all tenants in the same time, from 0 to 1, whatever the pool counts. Null if
-    /// there is none.
+    /// This tenant's part of the worker time of all tenants since the gateway started, from 0 to 1, in whatever unit
+    /// the pool counts. Null if there is none.
     #[serde(default)]
     pub share_of_worker_time: Option<f64>,
     /// Use of own and of hosted workers by the tenant.
@@ -326,7 +327,7 @@ pub struct TiersView {
     pub own: TierUseView,
     /// Use of hosted workers, which have tier 1 or more.
     pub hosted: TierUseView,
-    /// Time of own workers, in microseconds of a full worker, whatever the pool counts.
+    /// Time of the installation's own workers, in microseconds of a full worker, in whatever unit the pool counts.
     #[serde(default)]
     pub worker_us: u64,
 }

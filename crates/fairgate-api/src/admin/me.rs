@@ -49,8 +49,8 @@ pub struct LimitsLeftBody {
 pub struct MyPoolBody {
     /// Name of the pool, as in the configuration.
     pub pool: String,
-    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`. The fields without a unit in their
-    /// names are in it.
+    /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`. Fields whose names contain no
+    /// unit are in this unit.
     pub unit: String,
     /// The state of the tenant's requests and the reason for it, in one sentence.
     pub summary: String,

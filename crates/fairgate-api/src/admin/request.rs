@@ -77,8 +77,8 @@ pub struct RequestBody {
     pub expected_wait_ms: Option<u64>,
     /// Time since the grant, in microseconds; null if the request is queued.
     pub in_flight_us: Option<u64>,
-    /// Worker that runs the request; null if the request is queued, or the pool has no workers, and for a tenant in a pool
-    /// where tenants share what is cached, because that decides on the worker.
+    /// Worker that runs the request; null if the request is queued, or if the pool has no workers. Also null for a
+    /// tenant in a pool whose tenants share a cache, because the worker would show what others have cached.
     pub worker: Option<String>,
 }
 

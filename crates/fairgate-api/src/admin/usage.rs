@@ -65,11 +65,11 @@ pub struct UsageRowBody {
     pub got_share: Option<f64>,
     /// Input and output tokens, not weighted, as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Time of own workers, in microseconds of a full worker, whatever the pools count. Null for tenants, whom it would
-    /// tell what others have sent.
+    /// Time of the installation's own workers, in microseconds of a full worker, in whatever unit the pools count. Null
+    /// for tenants, because it would show them the load of others.
     #[serde(default)]
     pub worker_us: Option<u64>,
-    /// Part of the worker time of all rows that the query selects, from 0 to 1; null if there is none.
+    /// This row's part of the worker time of all rows that the query selects, from 0 to 1; null if they have none.
     #[serde(default)]
     pub share_of_worker_time: Option<f64>,
     /// Cost in money, as a decimal text in `currency`.

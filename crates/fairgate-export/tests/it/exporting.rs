@@ -1,4 +1,4 @@
-//! Rows arrive once, in order, whatever is interrupted.
+//! Each row counts once and in order, whichever step is interrupted.
 
 use fairgate_export::ExportStep;
 
@@ -29,7 +29,7 @@ async fn rows_arrive_in_order_and_in_batches(ledger: Ledger) {
     let status = export.status();
     assert_eq!((status.backlog_rows, status.backlog_seconds, status.rows_sent), (0, 0, 7));
     assert_eq!(status.problem, None);
-    // Nothing is sent while nothing comes, and what comes then is.
+    // Nothing is sent while there are no new rows, and later rows are sent.
     finish(&mut task).await.unwrap();
     assert_eq!(clickhouse.tables().inserts.len(), 3);
     record(&store, 7, 1).await;

@@ -145,7 +145,7 @@ async fn serve(stream: TcpStream, tables: Arc<Mutex<FakeTables>>) {
     }
 }
 
-/// Returns a status and a text; no answer if the connection is to be closed, and the status 0 if there is to be none.
+/// Returns the status and the text of the answer; `None` to close the connection, and the status 0 to never answer.
 fn answer(request: &Request, tables: &Mutex<FakeTables>) -> Option<(u16, String)> {
     let mut tables = tables.lock().unwrap();
     tables.paths.push(request.path.clone());

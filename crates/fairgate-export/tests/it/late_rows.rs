@@ -1,4 +1,4 @@
-//! PostgreSQL's numbers become visible out of order: what comes late is sent all the same.
+//! On PostgreSQL, rows can become visible after rows with higher numbers. They must be sent too.
 
 use std::time::Duration;
 

@@ -14,17 +14,18 @@ use super::work_sources::{WorkSource, WorkSources};
 
 /// Time between two price sets, in microseconds.
 const PRICE_INTERVAL_US: u64 = 5_000_000;
-/// A new price set needs a source whose typical request costs at least one part in this many more or less.
+/// A new price set is published if the cost of some source's typical request changes by at least 1 ÷ this number.
 const PRICE_CHANGE_MIN: u64 = 100;
 /// A pause after a chunk that ends a burst. The chunks of one step follow each other faster.
 const BURST_GAP_US: u64 = 500;
 /// The longest time for which a window that may be closed stays open, if a burst has no end.
 const BURST_US_MAX: u64 = 5_000;
-/// The most tokens that a choice gets in a step. What came faster was held back and sent at once.
+/// The most tokens that a choice gets in a step. If more came, they were held back and sent at once.
 const STEP_TOKENS_MAX: f64 = 4.0;
 /// A request without chunks that was granted this long before a window opened is taken to decode in it.
 const PROMPT_US_MAX: u64 = 10_000_000;
-/// Time between two first looks, in microseconds, and the windows that each uses.
+/// Time between two estimates of prices before the first window is complete, in microseconds, and the number of windows
+/// that each uses.
 const FIRST_LOOK_INTERVAL_US: u64 = 1_000_000;
 const FIRST_LOOK_WINDOWS: usize = 32;
 /// Number of standard deviations that a margin has.
@@ -45,7 +46,7 @@ pub struct GrantedRequest {
     pub streams: bool,
 }
 
-/// Prices of a worker that hold together.
+/// The prices of a worker at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerPriceSet {
     /// Number of the set, counted from 0 for each meter.
@@ -54,8 +55,8 @@ pub struct WorkerPriceSet {
     pub prices: WorkerPrices,
     /// The batch of the full worker for which the prices hold.
     pub batch: FullBatch,
-    /// True if no window was complete when the set was published, so that its prices follow from the start ratios. What was
-    /// granted at such prices is settled at those that hold at its end.
+    /// True if no window was complete when the set was published, so that its prices follow from the start ratios. A
+    /// request that was granted at such prices is settled at the prices in force at its end.
     pub is_guess: bool,
 }
 

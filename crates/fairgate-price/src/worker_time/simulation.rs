@@ -1,8 +1,9 @@
-//! Closed loops in virtual time: tenants, the real scheduler, meters, and engines whose prices are known.
+//! Simulations in virtual time, with tenants, the real scheduler, meters, and engines whose prices are known.
 //!
 //! The scheduler is given what a gateway would give it: estimates at the mean prices of the workers, and settlements at
-//! the prices of the worker that served, as in force at the grant, or at the end if those at the grant were a guess. Nobody sets a weight. What is judged is each tenant's
-//! share of the engines' own time, which the meters never see.
+//! the prices of the worker that served, as in force at the grant, or at the end if those at the grant were a guess. No
+//! weights of tokens are configured. The tests check each tenant's share of the engines' own time, which the meters
+//! never see.
 
 mod adversaries;
 mod calibration;

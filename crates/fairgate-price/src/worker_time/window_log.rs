@@ -12,7 +12,7 @@ const LENGTH_US_MIN: u64 = 250_000;
 const LENGTH_US_MAX: u64 = 10_000_000;
 /// The least number of steps in a window.
 const STEPS_MIN: f64 = 24.0;
-/// A window of this length needs no such number: prompts take most of it.
+/// A window of this length may have fewer steps: prompts take most of it.
 const LENGTH_US_ENOUGH: u64 = 4_000_000;
 /// A window is dropped if the engine's steps were unknown for more than this fraction of it.
 const BLIND_FRACTION: u64 = 50;

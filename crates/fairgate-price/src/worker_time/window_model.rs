@@ -1,9 +1,10 @@
-//! The model of a worker: what its windows take, fitted to the windows that were measured.
+//! Model of a worker: predicts the lengths of its windows, and is fitted to the windows that were measured.
 
 use super::float_math::{exp_minus, nearest_power_of_two};
 use super::least_squares::{CoefficientFit, WindowCoefficients, WindowSquares};
 
-/// WindowCoefficients relative to a step, before anything is known of a worker: those of a large model on one current GPU.
+/// Start ratios: the coefficients relative to that of a step, before anything is known of a worker. They are those of a
+/// large model on one current GPU.
 const START_RATIOS: WindowCoefficients = WindowCoefficients {
     step: 1.0,
     output: 1.0 / 256.0,
@@ -21,15 +22,16 @@ const BATCH_SETS: usize = 12;
 const FADE_MS: f64 = 600_000.0;
 /// Error of a window's length: this many milliseconds, because first tokens are seen anywhere in a step's burst.
 const LENGTH_ERROR_MS: f64 = 3.0;
-/// And this part of the length.
+/// Further error of a window's length, as a part of the length.
 const LENGTH_ERROR_PART: f64 = 0.01;
 /// Relative error of windows before any was seen.
 const START_DEVIATION: f64 = 0.05;
 /// Part of the way to a window's error that the deviation moves with it.
 const DEVIATION_GAIN: f64 = 0.02;
-/// A window that is off by more than this many deviations counts less.
+/// A window is an outlier, and counts less, if its error exceeds this many deviations and [`OUTLIER_ERROR_MIN`].
 const OUTLIER_DEVIATIONS: f64 = 4.0;
-/// And by more than this: a new batch or mix is off by more than windows of one load are.
+/// Relative error that an outlier exceeds. It is well above the deviation, because the first windows of a new batch or
+/// mix are off by more than windows of one load.
 const OUTLIER_ERROR_MIN: f64 = 0.1;
 /// Range of the ridge, in milliseconds of windows.
 const RIDGE_MS_RANGE: (f64, f64) = (0.05, 1.0);
@@ -38,9 +40,9 @@ const RIDGE_MS_RANGE: (f64, f64) = (0.05, 1.0);
 const RIDGE_WINDOWS: f64 = 20.0;
 /// Number of the last windows that tell if the worker has changed.
 const RECENT_WINDOWS: usize = 16;
-/// Number of these that must be off in one direction.
+/// Number of these that must be off in one direction for the worker to count as changed.
 const CHANGED_WINDOWS: usize = 12;
-/// A window is off if its error exceeds this, and 2.5 deviations.
+/// A window is off if its relative error exceeds this, and [`CHANGE_DEVIATIONS`] deviations.
 const CHANGE_ERROR_MIN: f64 = 0.06;
 const CHANGE_DEVIATIONS: f64 = 2.5;
 
@@ -59,7 +61,7 @@ struct JudgedWindow {
     direction: i8,
 }
 
-/// WindowCoefficients of one worker, learned from windows.
+/// Model of one worker, learned from its windows.
 #[derive(Clone, Debug)]
 pub(super) struct WindowModel {
     ratios: WindowCoefficients,

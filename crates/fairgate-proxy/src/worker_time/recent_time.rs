@@ -1,6 +1,6 @@
 //! Worker time of the last minute.
 
-/// Length of a step in microseconds.
+/// Length of a step of [`RecentTime`] in microseconds.
 const STEP_US: u64 = 5_000_000;
 
 /// Number of steps in a minute.
@@ -12,7 +12,7 @@ const STEPS: u64 = STEPS_KEPT as u64;
 pub(crate) struct RecentTime {
     /// Number of the step in which time was last added.
     last: u64,
-    /// Microseconds of each of the last steps. A step has the place of its number modulo their number.
+    /// Worker time of each of the last steps, in microseconds. The index of a step is its number modulo [`STEPS_KEPT`].
     steps: [u32; STEPS_KEPT],
 }
 
@@ -28,7 +28,8 @@ impl RecentTime {
         *sum = sum.saturating_add(u32::try_from(time_us).unwrap_or(u32::MAX));
     }
 
-    /// Returns the microseconds of the minute before a time, to five seconds.
+    /// Returns the worker time of the minute before a time, in microseconds. The minute is rounded to whole steps of
+    /// five seconds.
     pub(super) fn sum(&self, now_us: u64) -> u64 {
         let step = now_us / STEP_US;
         let kept = |number: &u64| number + STEPS > step;

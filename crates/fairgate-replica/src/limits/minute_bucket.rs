@@ -39,7 +39,7 @@ impl ClusterMinuteBucket {
         *self = Self { level: Some(level.min(full(rate))), at: self.at.max(now) };
     }
 
-    /// Takes over another rate. What was taken before stays taken; a bucket without a rate before is full.
+    /// Changes the rate. Requests or tokens that were taken stay taken. A bucket that had no rate before is full.
     pub(super) fn change_rate(&mut self, old: Option<u64>, new: Option<u64>, now: ClusterMicros) {
         if old == new {
             return;

@@ -27,7 +27,8 @@ impl ClusterMachine {
                 let (now, lease) = (self.clock.now, self.config.config.timing.lease);
                 if let Some(member) = self.members.get_mut(member) {
                     (member.applied_at, member.directory) = (applied_at, directory);
-                    // A member that sends but does not apply is as dead as a silent one.
+                    // An `alive` does not renew the lease of a member that is more than a lease behind in applying the
+                    // log.
                     if applied_at.after(lease) >= now {
                         member.last_alive = now;
                     }
@@ -130,7 +131,8 @@ impl ClusterMachine {
         self.end_earlier_processes(name, None, effects, MemberEnd::Removed);
     }
 
-    /// Ends a member, or frees the slots of one that has ended before.
+    /// Ends a member's epoch and decides what happens to its requests. Also called for a member that has ended before,
+    /// to free its slots at once.
     pub(super) fn end_member(
         &mut self,
         number: MemberNumber,
@@ -164,7 +166,7 @@ impl ClusterMachine {
         self.config.config.timing.orphans
     }
 
-    /// Ends what a member did not name, although it has said all that it has.
+    /// Makes a member live, and ends its requests that it did not name in this epoch.
     fn ready(&mut self, sender: LineSender, effects: &mut ClusterEffects) {
         let Some(member) = self.members.get_mut(sender.member) else { return };
         if member.state == MemberState::Joining(sender.epoch) {
@@ -173,7 +175,8 @@ impl ClusterMachine {
         }
     }
 
-    /// Brings everything up to date that depends on who is live.
+    /// Updates everything that depends on which members are live: workers, the configuration in force and the known
+    /// versions.
     fn note_membership(&mut self, effects: &mut ClusterEffects) {
         let live = self.members.live_count();
         self.each_pool(effects, |pool, context| pool.update_workers(live, context));

@@ -1,4 +1,4 @@
-//! Changes by time alone: leases run out, slots of ended members become free, requests expire.
+//! Changes that only time causes: leases end, slots of ended members become free, requests expire.
 
 use super::ClusterMachine;
 use crate::decision::{ClusterEffects, MemberEnd};
@@ -17,7 +17,7 @@ impl ClusterMachine {
         }
         let live = self.members.live_count();
         self.each_pool(effects, |pool, context| pool.pass_time(live, context));
-        // Nothing of theirs is left by then.
+        // Their requests have ended and their slots are free by then.
         let is_over = |at: ClusterMicros| at.after(timing.orphans).after(timing.lease) < now;
         self.members.retain(|it| !matches!(it.state, MemberState::Ended(at) if is_over(at)));
     }
@@ -32,8 +32,8 @@ impl ClusterMachine {
         self.config.config.timing.most_at_once()
     }
 
-    /// Returns the next time at which something changes without a line; `None` if there is none. A tick should bring
-    /// the log to that time.
+    /// Returns the next time at which something changes without a line; `None` if there is none. A member should send a
+    /// tick at that time.
     pub fn next_change(&self) -> Option<ClusterMicros> {
         let now = self.clock.now;
         let lapse = self.members.next_lapse(self.config.config.timing.lease);

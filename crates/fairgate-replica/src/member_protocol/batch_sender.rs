@@ -1,6 +1,6 @@
-//! Lines on their way into the log. A member's records count in the order of their numbers, so the first one that was not
-//! read is sent again, and all after it (go-back-N). They are sent again one by one, each when the one before is confirmed:
-//! sent together they could come in a wrong order again.
+//! Sends lines to the log. A member's records are applied in the order of their numbers. So if a record was not read
+//! back, it and all after it are sent again (go-back-N). They are sent again one by one, each when the one before is
+//! confirmed, because they could arrive in the wrong order if sent together.
 
 use std::collections::VecDeque;
 
@@ -65,10 +65,10 @@ pub(super) struct NextBatch {
     keys: Vec<RequestKey>,
 }
 
-/// Lines that a record confirms by coming by.
+/// Content of the records that are confirmed when one of them is read back.
 #[derive(Debug, Default)]
 pub(super) struct ConfirmedBatches {
-    /// Requests about whose ends the records were.
+    /// Requests whose ends were in the confirmed records.
     pub(super) keys: Vec<RequestKey>,
     /// Time at which the latest `alive` in them was written.
     pub(super) alive_written_at: Option<LocalMicros>,
@@ -147,7 +147,7 @@ impl BatchSender {
         self.outstanding.push_back(sent);
     }
 
-    /// Notes that a record of this number counts, and with it all before it.
+    /// Notes that the record of this number was applied, and so were all before it.
     pub(super) fn confirm(&mut self, number: u64) -> ConfirmedBatches {
         let mut confirmed = ConfirmedBatches::default();
         while let Some(sent) = self.outstanding.pop_front_if(|sent| sent.number <= number) {
@@ -160,12 +160,14 @@ impl BatchSender {
         confirmed
     }
 
-    /// Sends everything again that is not confirmed, because a record did not count.
+    /// Makes all records that are not confirmed be sent again, because an earlier one is missing in the log.
     pub(super) fn go_back(&mut self) {
         self.is_going_back = !self.outstanding.is_empty();
     }
 
-    /// Returns the time at which a record is sent again unless it is read before; `None` if none is outstanding.
+    /// Returns the time of the next record: `now` if lines are pending and none is outstanding, or if the next record
+    /// of a go-back is due; otherwise the time at which the first outstanding record is sent again. `None` if there is
+    /// nothing to send.
     pub(super) fn next_wake(&self, now: LocalMicros) -> Option<LocalMicros> {
         let Some(first) = self.outstanding.front() else {
             return (!self.pending.is_empty()).then_some(now);

@@ -1,5 +1,5 @@
-//! Lines that a member says by itself: that it comes, that it is alive, that time passes; and what only one member says, the
-//! live one of the lowest number.
+//! Lines that a member sends without being asked: `join`, `alive`, `tick` and `leave`; and those that only the live
+//! member of the lowest number sends, `mark` and `upgrade`.
 
 use super::batch_sender::NextBatch;
 use super::{LocalMicros, MemberPhase, MemberProtocol, RESEND_AFTER};
@@ -8,7 +8,7 @@ use crate::line::{ClusterLine, JoinLine, LogLine};
 use crate::record::{LOG_VERSION, RecordHeader, encode_record};
 use crate::units::{ClusterMicros, MemberEpoch, MemberNumber};
 
-/// Time by which a tick of the next rank comes later, and the least time between two ticks of one member.
+/// Delay of a tick for each rank; and the least time between two ticks of one member.
 const TICK_STEP: LocalMicros = LocalMicros(20_000);
 const TICK_LEAST: LocalMicros = LocalMicros(2_000);
 
@@ -135,7 +135,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Says what only one member should say.
+    /// Sends the lines that only one member should send.
     fn say_sole_duties(&mut self) {
         let machine = self.replica.machine();
         let (position, time) = self.last_mark;
@@ -156,8 +156,8 @@ impl MemberProtocol {
         self.alive_at.after(LocalMicros(lease / MOST_ALIVES))
     }
 
-    /// Returns the time of this process's clock at which something changes in the machine by time alone, and a tick is
-    /// due from this member; `None` if nothing does.
+    /// Returns the time of this process's clock at which this member must send a tick, because time changes something
+    /// in the machine; `None` if nothing is due.
     fn next_tick(&self, number: MemberNumber) -> Option<LocalMicros> {
         let machine = self.replica.machine();
         let left = machine.next_change()?.since(machine.now());
@@ -166,7 +166,8 @@ impl MemberProtocol {
         Some(due.after(LocalMicros(TICK_STEP.0 * rank)).max(self.tick_at.after(TICK_LEAST)))
     }
 
-    /// Returns the time at which [`poll_record`](Self::poll_record) should be called again even if nothing happens.
+    /// Returns the time at which [`poll_record`](Self::poll_record) should be called again even if nothing happens; at
+    /// most 1 s after `now`.
     pub fn next_wake(&self, now: LocalMicros) -> LocalMicros {
         let standing = self.next_look_at_standing();
         let next = match &self.phase {

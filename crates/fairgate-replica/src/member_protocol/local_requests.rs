@@ -15,11 +15,11 @@ use fairgate_core::attribute::Attribute;
 /// Name of a pool and id of a request.
 pub(super) type RequestKey = (Arc<str>, Arc<str>);
 
-/// Requests of this process, and the ends of requests that the log does not have yet.
+/// Requests of this process, and ends of requests that were not read back from the log yet.
 #[derive(Debug, Default)]
 pub(super) struct LocalRequests {
     pub(super) open: BTreeMap<RequestKey, MemberRequest>,
-    /// The lines that end a request, until they are read.
+    /// The lines that end a request, until they are read back.
     pub(super) ends: BTreeMap<RequestKey, Vec<PoolLine>>,
 }
 
@@ -37,12 +37,13 @@ pub(super) struct MemberRequest {
 pub(super) enum LocalState {
     /// The request waits for its slot.
     Waiting,
-    /// It was granted while the process did not know if it is still a member; the grant is not used yet.
+    /// The request was granted while the process was not sure to be still a member. The grant is not used yet.
     Postponed { grant: Grant, since: LocalMicros },
     /// The request has its slot, and runs.
     Running {
         worker: Option<Arc<str>>,
-        /// Time at which it is submitted again, because the pool refused to count it; `None` if it is counted.
+        /// Time at which it is submitted again, because the cluster refused it; `None` if it has its slot or its submit
+        /// is on the way.
         again_at: Option<LocalMicros>,
     },
 }
@@ -50,15 +51,15 @@ pub(super) enum LocalState {
 /// The end of a request in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlightEnd {
-    /// Usage in the pool's unit; the cost if absent.
+    /// Usage in the unit of the pool; the request's cost if absent.
     pub tokens: Option<Tokens>,
     /// Tokens that the provider counts; `tokens` if absent.
     pub quota: Option<Tokens>,
-    /// Tokens that the limits per minute count; `tokens` if absent.
+    /// Tokens that the limits per minute count; `tokens` if absent. Ignored if neither `tokens` nor `quota` is there.
     pub charged: Option<u64>,
 }
 
-/// Reason why a request was not even said in the log.
+/// Reason why a request was not submitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The process is not in the cluster, or is about to leave it.
@@ -114,7 +115,7 @@ impl MemberRequest {
 }
 
 impl LocalRequests {
-    /// Forgets what an epoch knew: grants that were not used are as if they had never been.
+    /// Drops postponed grants, because the epoch has ended: their requests wait again.
     pub(super) fn forget_epoch(&mut self) {
         for request in self.open.values_mut() {
             if let LocalState::Postponed { .. } = request.state {
@@ -138,8 +139,9 @@ impl LocalRequests {
 }
 
 impl MemberProtocol {
-    /// Submits a client's request. It is refused at once if the process is not in the cluster, or if a limit is reached
-    /// in its own replica.
+    /// Submits a client's request. It is refused at once if the process has been ended or has not joined yet, or if a
+    /// limit is reached in its own replica. While the process changes to the next generation or restarts from a
+    /// snapshot, the request is accepted and submitted when the process has joined.
     pub fn submit(
         &mut self,
         pool: &Arc<str>,
@@ -179,7 +181,7 @@ impl MemberProtocol {
         machine.limits().check(&request, machine.now())
     }
 
-    /// Notes that a client has left, whose request waits or has just been granted.
+    /// Notes that the client of a request has left, while the request was queued or had just been granted.
     pub fn abandon(&mut self, pool: &Arc<str>, id: &Arc<str>) {
         let key = (pool.clone(), id.clone());
         if self.requests.open.remove(&key).is_some() {
@@ -187,7 +189,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Gives a request up, whether it waits or was granted meanwhile: then its slot comes back with 0 tokens.
+    /// Sends lines that end a request in either state: a release with 0 tokens if it was granted meanwhile, and a
+    /// cancel if it is still queued.
     fn say_given_up(&mut self, key: RequestKey) {
         let id = key.1.clone();
         let (tokens, quota) = (Some(Tokens(0)), Some(Tokens(0)));
@@ -222,7 +225,8 @@ impl MemberProtocol {
         self.say_end(key, vec![line]);
     }
 
-    /// Says the end of a request, now or as soon as the process is a member, until it is read.
+    /// Sends the end of a request, now or as soon as the process is a member, and again in each epoch until it is read
+    /// back.
     fn say_end(&mut self, key: RequestKey, lines: Vec<PoolLine>) {
         if self.epoch().is_some() {
             self.say_end_lines(&key, &lines);
@@ -237,7 +241,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Says again all that the process holds, what waits and what has ended, at the beginning of an epoch.
+    /// Sends all ends of requests, running requests and queued requests again, at the beginning of an epoch.
     pub(super) fn say_all_requests(&mut self, now: LocalMicros) {
         for (key, lines) in self.requests.ends.clone() {
             self.say_end_lines(&key, &lines);
@@ -246,7 +250,7 @@ impl MemberProtocol {
         if self.is_mutated(crate::tests::simulation::Mutation::WhatRunsIsSaidToWait) {
             self.requests.open.values_mut().for_each(|it| it.state = LocalState::Waiting);
         }
-        // What runs goes first: it takes its slots before anything else can.
+        // Running requests come first, so that they get their slots before others.
         let running: Vec<RequestKey> = self.requests.running().cloned().collect();
         for key in &running {
             self.say_request(key, now);
@@ -264,7 +268,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Submits a request again. One that has waited too long meanwhile is refused here.
+    /// Submits a request again. A queued request that has waited too long meanwhile is refused here.
     pub(super) fn say_request(&mut self, key: &RequestKey, now: LocalMicros) {
         let machine = self.replica.machine();
         let pool_timeout = machine.config().pools.get(&key.0).and_then(|pool| pool.queue_timeout);
@@ -286,7 +290,8 @@ impl MemberProtocol {
         self.outputs.push_back(MemberOutput::Refused { pool, id, reason });
     }
 
-    /// Takes a grant of the machine to the client, if the process is sure to be a member.
+    /// Passes a grant on to the client if the process is sure to be a member, and postpones it otherwise. A grant of a
+    /// request that is no longer here is given back.
     pub(super) fn take_grant(&mut self, pool: &Arc<str>, grant: Grant, now: LocalMicros) {
         let key = (pool.clone(), grant.id.clone());
         let is_sure = self.is_sure(now);
@@ -298,7 +303,7 @@ impl MemberProtocol {
         };
         let worker = grant.place.as_ref().map(|place| place.worker.clone());
         match &mut request.state {
-            // It ran before, and is counted now.
+            // It runs already, and has a slot now.
             LocalState::Running { again_at, .. } => *again_at = None,
             _ if is_sure => {
                 request.state = MemberRequest::running(worker);
@@ -308,7 +313,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Uses the grants that came before the `alive` that has just come by was written.
+    /// Uses the postponed grants that are older than an `alive` that was read back: the process was still a member
+    /// after they were made.
     pub(super) fn use_postponed_grants(&mut self, alive_written_at: LocalMicros) {
         for ((pool, _), request) in &mut self.requests.open {
             let LocalState::Postponed { grant, since } = &request.state else { continue };
@@ -322,7 +328,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Takes a refusal of the machine to the client. A request that runs already goes on, and is said again.
+    /// Passes a refusal on to the client. A request that runs already continues, and is submitted again later.
     pub(super) fn take_refusal(
         &mut self,
         pool: &Arc<str>,
@@ -334,7 +340,7 @@ impl MemberProtocol {
         match self.requests.open.get_mut(&key).map(|request| &mut request.state) {
             None => {}
             Some(LocalState::Running { again_at, worker }) => {
-                // Perhaps its worker is gone: then any may stand for it.
+                // Its worker may have been removed, so it is submitted again without a worker.
                 *worker = None;
                 *again_at = Some(now.after(super::JOIN_AGAIN_AFTER));
             }
@@ -368,7 +374,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Says those requests again that run and are not counted yet.
+    /// Submits the running requests again that were refused before.
     pub(super) fn say_uncounted(&mut self, now: LocalMicros) {
         let is_due = |it: &MemberRequest| match it.state {
             LocalState::Running { again_at, .. } => again_at.is_some_and(|at| at <= now),

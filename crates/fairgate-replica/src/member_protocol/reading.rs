@@ -1,4 +1,4 @@
-//! Reading the log: what the records mean for the member that reads them.
+//! Applies records that were read from the log, and acts on the decisions that concern this member.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::machine::{ApplyError, LogEntry, RecordOutcome, RecordReceipt};
 use crate::units::{LogPosition, MemberEpoch, MemberNumber};
 
 impl MemberProtocol {
-    /// Applies records that were read. `end` is the place of the log's last record. Records that were applied before are
-    /// ignored, so an answer may come twice.
+    /// Applies records that were read. `end` is the place of the log's last record. Records that were applied before
+    /// are ignored, so the same entries may be passed twice.
     pub fn read<'a>(
         &mut self,
         entries: impl IntoIterator<Item = LogEntry<'a>>,

@@ -1,6 +1,6 @@
-//! The standing of a member as far as it knows it, and what it does when it hears nothing of itself.
+//! A member's view of its own membership, and its reaction when its `alive` lines do not come back.
 //!
-//! Spans are for a lease of 5 s and orphans of 30 s, and scale with them:
+//! The times are for a lease of 5 s and orphans of 30 s, and scale with them:
 //!
 //! ```text
 //!  0 s   an `alive` is written that counts
@@ -10,10 +10,10 @@
 //! 35 s   the cluster frees its slots
 //! ```
 //!
-//! Slots are freed in cluster time. So the process cuts what runs as soon as anybody's cluster time, its own replica's or
-//! that of a member that answers, is 25 s past the last `alive` that its replica has applied. If the log stands still,
-//! it does so for all, time does not move, nothing is freed anywhere, and everything goes on. If nobody answers, the
-//! process is alone behind a fault, and cuts.
+//! Slots are freed in cluster time. So the process cuts off its requests in flight as soon as the cluster time of its
+//! own replica, or of a member that answers, is 25 s past the last `alive` that its replica has applied. If the log
+//! stops for all members, time does not move, no slot is freed, and all requests continue. If other members were asked
+//! and none answers, the process is isolated and cuts off its requests.
 
 use super::{LocalMicros, MemberOutput, MemberProtocol};
 use crate::units::ClusterMicros;
@@ -32,8 +32,8 @@ impl MemberProtocol {
         self.epoch().is_some() && now.since(self.confirmed_at).0 <= lease / 5 * 3
     }
 
-    /// Returns for how long nothing of this process was seen in the log. A shell that has had this for the patience of
-    /// its configuration refuses new requests.
+    /// Returns the time since the last `alive` that was read back was written. A shell should refuse new requests when
+    /// this gets too long.
     pub fn silent_for(&self, now: LocalMicros) -> LocalMicros {
         now.since(self.confirmed_at)
     }
@@ -60,7 +60,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Cuts what runs, or asks the other members, if nothing of this process was seen in the log for long.
+    /// Cuts off the requests in flight, or asks the other members, if no `alive` of this process was read back for
+    /// long.
     pub(super) fn look_at_standing(&mut self, now: LocalMicros) {
         #[cfg(test)]
         if self.is_mutated(crate::tests::simulation::Mutation::NothingIsCut) {
@@ -77,8 +78,9 @@ impl MemberProtocol {
         }
     }
 
-    /// Decides what becomes of what runs, by the cluster time of those members that have answered. `asked` is the number
-    /// of members that were asked; a process that is the only member has nobody to ask and goes on.
+    /// Cuts off the requests in flight if a member that has answered may soon free their slots, or if nobody has
+    /// answered. `answers` are the members' cluster times. `asked` is the number of members that were asked; if it is
+    /// 0, the process is the only member, and the requests continue.
     pub fn peers_answered(&mut self, answers: &[ClusterMicros], asked: usize) {
         let is_isolated = asked > 0 && answers.is_empty();
         if is_isolated || answers.iter().any(|time| self.may_free_soon(*time)) {

@@ -1,10 +1,10 @@
 //! Clusters in virtual time: production code over a log in memory, with every fault that a log, a process or a clock can
 //! have, drawn from a seed.
 //!
-//! The members, their protocol and the machine are those of the crate; the log, the network, the backends and the clients
-//! are simulated ([`world`]). The backends count what really runs on them: that is the truth, not the machine's number.
-//! Beside the members, one more machine gets every record at the moment at which the log takes it. It is the order that
-//! counts, and all members are compared with it at every place ([`checks`]).
+//! The members, their protocol and the machine are those of the crate; the log, the network, the backends and the
+//! clients are simulated ([`world`]). The backends count the requests that really run on them; the machine's counts are
+//! checked against these. In addition to the members, a reference machine gets every record when the log takes it. All
+//! members are compared with it at every place ([`checks`]).
 //!
 //! `FAIRGATE_CLUSTER_SEED=N` runs one seed and prints what happens.
 
@@ -30,7 +30,7 @@ use self::world::{LEAST_FAULTS, SimulatedCluster, SimulationReport};
 /// Number of seeds in each run of the tests; `FAIRGATE_CLUSTER_SEEDS` sets another.
 const SEEDS: u64 = 1000;
 
-/// Stops the machine if a request asks for it by its id, as a fault in the rules would.
+/// Panics for requests with a certain id, as a bug in the rules would.
 pub(crate) fn stop_if_asked(id: &str) {
     if id.starts_with("stops-") {
         // Unlike a panic, this prints nothing.

@@ -1,9 +1,9 @@
 //! Rows on their way into the files of the spool.
 //!
-//! A row that comes alone is written at once, by the request that brings it. Rows that come quickly one after the other
-//! are handed to a task, which makes the lines of all that wait and appends them with one write. So a request neither
-//! waits for the line of another one nor makes a system call, and the code that makes lines stays in the cache. The task
-//! starts with the first row that waits, and gives way once to whatever else is ready, so that more rows can come.
+//! A row that comes alone is written at once, by its own request. Rows that come in quick succession are handed to a
+//! task, which formats the lines of all waiting rows and appends them with one write. So requests do not make a system
+//! call each, and the code that formats lines stays in the CPU cache. The task is started for the first waiting row,
+//! and yields once before it writes, so that more rows can come.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use super::{PutResult, Spool, SpoolLines, SpoolPutError};
 use crate::ledger::AttemptRow;
 
-/// Time without a row after which a row counts as alone. A write takes some microseconds, so at this rate requests spend
-/// less than a tenth of the time in it.
+/// A row counts as alone if no row came in this time before it. A write takes some microseconds, so writing each such
+/// row takes less than a tenth of the time.
 const ALONE_AFTER: Duration = Duration::from_micros(100);
-/// Largest number of rows that wait for the task. Further rows are written by their requests.
+/// Largest number of rows that wait for the task. Further rows are written by their own requests.
 const WAITING_MAX: usize = 4_096;
 
 /// The part of the database's writer that the intake uses.
@@ -28,16 +28,17 @@ pub(crate) trait RowWriter: Send + Sync {
     /// Tells the writer that rows wait in the spool.
     fn wake(&self);
 
-    /// Hands over a row that is in no file and whose caller has left. The row is lost if there is no room for it.
+    /// Hands over a row that could not be written to a file and whose caller no longer waits. The row is lost if there
+    /// is no room for it.
     fn keep(&self, attempt: Box<AttemptRow>);
 }
 
-/// Way of rows into a [`Spool`].
+/// Writes rows to a [`Spool`], several at once if they come quickly.
 pub(crate) struct SpoolIntake {
     spool: Arc<Spool>,
     writer: Box<dyn RowWriter>,
     queue: Mutex<IntakeQueue>,
-    /// Locked by whoever takes rows from the queue, until they are written.
+    /// Locked from before rows are taken from the queue until they are written, so that rows are written in order.
     buffers: Mutex<IntakeBuffers>,
 }
 
@@ -76,7 +77,7 @@ impl Drop for WaitingRows {
 }
 
 impl SpoolIntake {
-    /// Creates the way into `spool`, from which `writer` takes the rows.
+    /// Creates the intake of `spool`. `writer` is woken when it has rows to move into the database.
     pub(crate) fn new(spool: Arc<Spool>, writer: Box<dyn RowWriter>) -> Arc<Self> {
         let (queue, buffers) = (Mutex::default(), Mutex::default());
         Arc::new(Self { spool, writer, queue, buffers })
@@ -92,7 +93,7 @@ impl SpoolIntake {
         async move {
             match handed {
                 Ok(result) => result,
-                // The sender is dropped without an answer only by a panic.
+                // The sender is dropped without an answer only if the task panics.
                 Err(answer) => answer.await.unwrap_or(Err(SpoolPutError::Closed)),
             }
         }
@@ -118,7 +119,7 @@ impl SpoolIntake {
         }
     }
 
-    /// Writes a row, or makes it wait for the task.
+    /// Writes a row, or queues it for the task. Returns the result, or the channel on which it comes.
     fn hand_over(
         self: &Arc<Self>,
         attempt: Box<AttemptRow>,
@@ -134,7 +135,8 @@ impl SpoolIntake {
             drop(queue);
             return Ok(self.write_one(attempt, buffers));
         }
-        // Where rows wait, their task is on its way. Without a runtime the process is ending, and no task would run.
+        // If rows wait already, their task was started. Without a runtime, the process is ending, and a task would not
+        // run.
         let runtime = match queue.rows.len() {
             0 => Handle::try_current().ok(),
             _ => None,

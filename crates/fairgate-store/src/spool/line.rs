@@ -35,7 +35,7 @@ pub(super) fn write(attempt: &AttemptRow, lines: &mut Vec<u8>) {
     let start = lines.len();
     lines.extend_from_slice(VERSION);
     lines.extend_from_slice(&[b' '; CHECKSUM + 1]);
-    // Fails only if the writer fails, and a vector takes everything. Its line would not be whole.
+    // Writing to a vector cannot fail. If it did, the line would count as incomplete.
     let _ = serde_json::to_writer(&mut *lines, &RowValues(attempt));
     let (head, json) = lines[start..].split_at_mut(ROW);
     head[VERSION.len()..ROW - 1].copy_from_slice(&checksum(json));
@@ -86,7 +86,7 @@ struct RowValues<'a>(&'a AttemptRow);
 
 impl Serialize for RowValues<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// Writes the fields in this order, which must be the one of their definition, and misses none.
+        /// Writes the fields in this order, which must be that of their definition. A missing field does not compile.
         macro_rules! list {
             ($($field:ident)*) => {{
                 let AttemptRow { $($field),* } = self.0;

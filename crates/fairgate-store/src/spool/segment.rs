@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk that takes so many bytes more, and can be set to refuse a truncation.
+    /// A disk with room for a number of bytes, which can be set to refuse a truncation.
     #[derive(Debug, Default)]
     struct Narrow {
         bytes: Mutex<Vec<u8>>,
@@ -182,7 +182,7 @@ mod tests {
         disk.room.store(8, Relaxed);
         segment.append(&line("first"), 1).unwrap();
         segment.append(&line("second"), 1).unwrap_err();
-        // It stays torn for as long as it cannot be cut, and takes nothing.
+        // While the incomplete line cannot be cut off, nothing is appended.
         disk.stuck.store(true, Relaxed);
         disk.room.store(100, Relaxed);
         segment.append(&line("third"), 1).unwrap_err();
@@ -190,7 +190,7 @@ mod tests {
         segment.append(&line("fourth"), 1).unwrap();
         assert_eq!(*disk.bytes.lock().unwrap(), b"first\nfourth\n");
         assert_eq!(segment.rows, 2);
-        // Trying whether it takes more leaves nothing behind, whatever comes of it.
+        // A probe leaves the file unchanged, whether it succeeds or fails.
         segment.probe().unwrap_err();
         disk.room.store(10_000, Relaxed);
         segment.probe().unwrap();

@@ -10,8 +10,8 @@ pub(super) type WorkerName = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Backends {
     running: BTreeMap<WorkerName, BTreeSet<Arc<str>>>,
-    /// Running requests that the cluster does not count, although nobody has done anything wrong: they were granted in a
-    /// tail that was lost, or belong to a member that stood still for too long.
+    /// Running requests that the cluster is allowed not to count: they were granted in an end of the log that was lost,
+    /// or belong to a member that was paused for too long.
     excused: BTreeSet<Arc<str>>,
 }
 

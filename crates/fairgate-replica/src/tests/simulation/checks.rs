@@ -1,4 +1,4 @@
-//! What must hold, whatever happens.
+//! Checks of what must hold under all faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::machine::{ApplyError, ClusterMachine, LogEntry};
 use crate::replica::Replica;
 use crate::units::{ClusterMicros, EngineStamp, LogPosition, ShortHash};
 
-/// Number of records between two looks at the fairness of all pools.
+/// Number of records between two checks of the fairness of all pools.
 const FAIRNESS_EVERY: u64 = 32;
 
-/// The order that counts: one machine that gets every record when the log takes it.
+/// The reference order: one machine that gets every record when the log takes it.
 pub(super) struct CheckedOrder {
     base: Vec<u8>,
     records: Vec<(EngineStamp, Vec<u8>)>,
     machine: Replica,
-    /// True once the log is no longer one order: no record after that counts.
+    /// True once the log is no longer the same order for all. Later records are not applied.
     is_broken: bool,
     /// Hashes of the machine's snapshots at the marks.
     marks: BTreeMap<LogPosition, ShortHash>,
@@ -218,8 +218,8 @@ impl SimulatedCluster {
         }
     }
 
-    /// The cluster frees a slot without a word of its member: nothing may run there any more, unless the member stands
-    /// still, for longer than the cluster could wait.
+    /// Checks a slot that the cluster frees without a line of its member: the request must not run any more, unless its
+    /// member was paused for longer than the cluster waits.
     fn check_freed_slot(&mut self, id: &Arc<str>) {
         let request = &self.requests[id];
         if !matches!(request.state, RequestState::Running(_)) || self.backends.is_excused(id) {
@@ -263,7 +263,8 @@ impl SimulatedCluster {
         self.report.counted_again += u64::from(self.backends.count_again(id));
     }
 
-    /// After the order has changed: what runs and is not in it was granted in a tail that was lost.
+    /// Excuses the requests that run but are not in the changed order: they were granted in an end of the log that was
+    /// lost.
     pub(super) fn excuse_unknown_flights(&mut self) {
         for (worker, id) in self.backends.all() {
             match self.order.is_in_flight(&worker, &id) {
@@ -279,7 +280,8 @@ impl SimulatedCluster {
         let generation = self.order.machine().generation();
         for place in &mut self.nodes {
             let machine = place.protocol.as_ref().map(|protocol| protocol.replica().machine());
-            // Others may fill these places before it looks; then it is the one with another state.
+            // Other records may fill these places before the node reads again. Then its state differs from that of all
+            // others.
             place.is_tampered |=
                 machine.is_some_and(|it| it.position() > end && it.generation() == generation);
         }
@@ -301,12 +303,12 @@ impl SimulatedCluster {
         }
     }
 
-    /// When all is quiet, nothing is held, by nobody.
+    /// Checks at the end of a run that no request is queued or in flight anywhere.
     pub(super) fn check_nothing_is_left(&mut self) {
         assert_eq!(self.backends.all().len(), 0, "something runs");
         if self.order.is_broken {
-            // The only member that was connected differed from the order, so nobody could find it out, and the others
-            // took over its state later.
+            // The only connected member differed from the reference order. No other member could detect this, and the
+            // others took over its state later.
             let first = self.nodes[0].protocol.as_ref().expect("it runs").replica().machine();
             let state = first.snapshot();
             self.order.begin_generation(state, self.mutation.filter(is_of_all));
@@ -329,14 +331,14 @@ impl SimulatedCluster {
         for node in 0..self.nodes.len() {
             self.check_node_is_idle(node);
         }
-        // It costs as much as a member, so not in each run.
+        // This check takes as long as a member, so only some runs do it.
         if self.rng.percent(25) || self.mutation.is_some() {
             let middle = self.rng.index(self.order.records.len().max(1));
             self.order.check_one_machine_alone(middle, self.mutation.filter(is_of_all));
         }
     }
 
-    /// Requests per minute hold for the whole cluster, at any time and for any span.
+    /// Checks that the limit of requests per minute holds for the whole cluster in every span of time.
     fn check_limit(&self) {
         let counted = &self.order.counted;
         let most = 24;

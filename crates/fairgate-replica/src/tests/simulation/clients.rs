@@ -65,7 +65,7 @@ pub(super) fn draw_submit(
         names_max: Some(4),
         ..PoolLineFields::default()
     };
-    // A few answers are long, so that a cluster has to decide about what runs.
+    // A few answers are long, so that some requests are in flight when their members end.
     let duration = match rng.percent(long_answers) {
         true => rng.range(20..=45) * 1_000_000,
         false => cost * rng.range(1_000..=6_000),

@@ -7,15 +7,15 @@ use super::world::SimulatedCluster;
 pub(crate) enum Mutation {
     /// Time follows every jump of the engine's clock.
     TimeJumps,
-    /// What an old version of the directory says counts.
+    /// Lines with an old version of the directory are applied.
     OldDirectoryCounts,
     /// The slots of a member that was ended are free at once.
     OrphansAreFreedAtOnce,
     /// The slots of a member that was ended are never free.
     OrphansAreKept,
-    /// A member that was cut off lets everything run.
+    /// A member that was cut off does not cut its running requests.
     NothingIsCut,
-    /// A grant is used even if the member does not know if it is still one.
+    /// A grant is used even if the process is not sure to be still a member.
     GrantsAreAlwaysUsed,
     /// A record counts although one before it is missing.
     GapsAreIgnored,
@@ -25,7 +25,7 @@ pub(crate) enum Mutation {
     SnapshotsForget,
     /// The member of one node decides otherwise.
     OneMemberDiffers,
-    /// A member that comes back submits what runs as if it waited.
+    /// A member that joins again submits running requests as if they were queued.
     WhatRunsIsSaidToWait,
 }
 
@@ -34,7 +34,7 @@ fn failure(mutation: Mutation, seed: u64) -> Option<String> {
     let run = || {
         let mut cluster = SimulatedCluster::new(seed, Some(mutation));
         if mutation == Mutation::NothingIsCut {
-            // Few answers of other runs are so long that a cut outlasts them.
+            // In other runs, few answers take longer than the time until a member is cut off.
             cluster.long_answers = 10;
             let cut = super::world::WorldEvent::Fault(super::FaultKind::CutFromLog);
             (1..=4).for_each(|i| cluster.schedule(i * 6_000_000, cut.clone()));
@@ -114,7 +114,7 @@ fn a_member_that_decides_otherwise_is_found() {
     is_found(Mutation::OneMemberDiffers, &["decides otherwise"]);
 }
 
-/// Doctored, because the core keeps its bound by itself.
+/// The numbers are falsified, because the core never leaves its bound by itself.
 #[test]
 #[should_panic(expected = "leaves its bound")]
 fn a_flow_outside_of_its_bound_is_found() {

@@ -1,4 +1,4 @@
-//! The processes, each at a place of its own that outlives it.
+//! The nodes of a cluster. One process after the other runs on each.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct SimulatedNode {
     pub(super) lag: u64,
     pub(super) lag_until: u64,
     pub(super) append_faults: Vec<AppendFault>,
-    /// Number of reads that come twice from now on.
+    /// Number of the next reads that are delivered twice.
     pub(super) reads_twice: u64,
     /// Number of reads whose first new record is damaged.
     pub(super) damaged_reads: u64,

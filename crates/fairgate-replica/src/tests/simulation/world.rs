@@ -64,9 +64,9 @@ pub(super) enum WorldEvent {
     OpinionEnds(Arc<str>, Arc<str>),
     /// The log loses what came after this place, and this node is cut off.
     LoseTailAfter(u64, usize),
-    /// Some faults found nothing to do: others take their place.
+    /// Adds faults in place of those that had no effect.
     FillUp,
-    /// Faults that have not taken effect yet never will.
+    /// Removes faults that have not taken effect yet.
     Calm,
 }
 
@@ -190,7 +190,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// The cluster's pools, as this number of a file has them.
+    /// Returns the configuration in the file of this number.
     pub(super) fn config(&self, file: u64) -> ClusterConfig {
         let mut pools = BTreeMap::new();
         for (index, slots) in [(0u64, 3u64), (1, 2)] {
@@ -403,7 +403,7 @@ impl SimulatedCluster {
         }
         self.nodes[node].state = NodeState::Up;
         self.say(|| format!("node {node} resumes"));
-        // What the process finds first is up to chance: its clock, or the log.
+        // It is random whether the process sees its clock or the log first.
         match self.rng.percent(50) {
             true => self.pump(node),
             false => self.read(node, process),
