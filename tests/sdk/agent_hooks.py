@@ -51,3 +51,6 @@ def before_call(context, case, kwargs):
             body["epoch"] = claim["epoch"]
         for task in body.get("tasks", []):
             task["project"] = claim["project"]
+            # The names that an agent gives its tasks begin with their project.
+            if isinstance(task.get("id"), str) and ":" not in task["id"]:
+                task["id"] = f"{claim['project']}:{task['id'][:40]}"
