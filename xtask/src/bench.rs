@@ -1,5 +1,6 @@
 //! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`, `bench router`,
-//! `bench fleet` and `bench store` run the benchmarks in the crate `fairgate-bench`; `bench python` runs those of the Python package.
+//! `bench fleet`, `bench store` and `bench watcher` run the benchmarks in the crate `fairgate-bench`; `bench python` runs
+//! those of the Python package.
 
 use std::path::Path;
 
@@ -16,8 +17,9 @@ pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<XtaskS
         "instructions" => return Ok(gateway::instructions_steps(root, args)),
         "fleet" | "store" => return gateway::database_steps(root, what, args),
         "python" => return python::bench_steps(root, args),
+        "watcher" => return Ok(gateway::watcher_steps(root, args)),
         _ => {
-            let there_are = "there are `core`, `prefix`, `gateway`, `instructions`, `router`, `fleet`, `store` and `python`";
+            let there_are = "there are `core`, `prefix`, `gateway`, `instructions`, `router`, `fleet`, `store`, `watcher` and `python`";
             return Err(XtaskError(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }

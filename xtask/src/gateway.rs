@@ -71,14 +71,7 @@ fn backend_venv(root: &Path) -> Result<Venv, XtaskError> {
 pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_debian("wrk", "wrk");
     steps.extend(need_nginx());
-    // Its default TLS would build a C library for minutes; only plain HTTP is needed.
-    if !tools::has("oha") {
-        steps.extend(tools::need_debian("pkg-config", "pkg-config"));
-        steps.extend(tools::install_debian("libssl-dev"));
-        let tls = ["--no-default-features", "--features", "native-tls"];
-        let install = [&["install", "--locked", "oha"], &tls[..]].concat();
-        steps.push(cargo("install oha", &install));
-    }
+    steps.extend(need_oha());
     let mut litellm = python::venv(root, "litellm", "tests/peers/requirements.txt")?;
     steps.extend(litellm.take_steps());
     let mut portkey = node_modules(root, "portkey", "tests/peers")?;
@@ -87,6 +80,28 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, 
     let script = portkey.modules.join("@portkey-ai/gateway/build/start-server.js");
     steps.push(measured(root, "gateway", args, Some((&litellm, &script))));
     Ok(steps)
+}
+
+/// `cargo xtask bench watcher`: builds and runs the benchmark, and passes `args` on to it.
+pub(crate) fn watcher_steps(root: &Path, args: &[&str]) -> Vec<XtaskStep> {
+    let mut steps = need_oha();
+    steps.push(build_measured());
+    steps.push(measured(root, "watcher", args, None));
+    steps
+}
+
+/// Returns the steps that install oha, a load generator, if it is missing.
+fn need_oha() -> Vec<XtaskStep> {
+    if tools::has("oha") {
+        return Vec::new();
+    }
+    let mut steps = tools::need_debian("pkg-config", "pkg-config");
+    steps.extend(tools::install_debian("libssl-dev"));
+    // oha's default TLS would build a C library for minutes; only plain HTTP is needed.
+    let tls = ["--no-default-features", "--features", "native-tls"];
+    let install = [&["install", "--locked", "oha"], &tls[..]].concat();
+    steps.push(cargo("install oha", &install));
+    steps
 }
 
 /// `cargo xtask bench instructions`: installs valgrind if it is missing, builds and runs the

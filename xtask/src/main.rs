@@ -74,6 +74,7 @@ Usage: cargo xtask <chore>
                                   round robin; --help lists the options
   bench fleet [options]           agents that claim and complete tasks, on SQLite and PostgreSQL
   bench store [options]           rows that the ledger takes, on SQLite and PostgreSQL
+  bench watcher [options]         what a reader of the stream of events costs the requests of a full pool
   soak [--seconds N] [--seed N]   the gateway at load with attackers, in front of simulated and real
                                   servers, while PostgreSQL is away twice, the gateway is killed
                                   twice and its disk gets full; 600 seconds unless told otherwise;

@@ -12,12 +12,13 @@ const UI_TESTS: &str = "tests/ui";
 
 /// Files of the tests. They run one after another: each starts programs of its own, and the time that a page takes is
 /// measured.
-const UI_TEST_FILES: [&str; 7] = [
+const UI_TEST_FILES: [&str; 8] = [
     "format.test.mjs",
     "colors.test.mjs",
     "needs.test.mjs",
     "vendor.test.mjs",
     "types.test.mjs",
+    "grafana.test.mjs",
     "pages.test.mjs",
     "real.test.mjs",
 ];

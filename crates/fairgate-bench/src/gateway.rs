@@ -4,7 +4,7 @@
 //! generator with 32 connections. Each round measures every target once, so that other load of the
 //! machine affects all of them. The table shows the medians over the rounds.
 
-mod load;
+pub(crate) mod load;
 mod queued_memory;
 mod streams;
 mod testbed;

@@ -1,5 +1,5 @@
 //! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`,
-//! `bench router`, `bench fleet` and `bench store`.
+//! `bench router`, `bench fleet`, `bench store` and `bench watcher`.
 //!
 //! Each benchmark measures two or more subjects in turns within one run, and its bars are mostly on
 //! the ratios between them. Ratios, unlike times, are comparable between machines. If valgrind is
@@ -28,6 +28,7 @@ mod soak;
 mod steady;
 mod store;
 mod table;
+mod watcher;
 
 use std::process::ExitCode;
 
@@ -61,6 +62,9 @@ enum BenchCommand {
     /// Writes rows to the ledger as fast as it takes them, on SQLite and PostgreSQL, and prints the
     /// speeds.
     Store(store::StoreBenchOptions),
+    /// Measures what a reader of the stream of events costs the requests of a pool with 10 000 waiting
+    /// requests. Fails if a bar fails.
+    Watcher(watcher::WatcherBenchOptions),
     /// Runs the gateway at load while clients leave and programs are killed. Fails if a request is
     /// lost or memory leaks.
     Soak(soak::SoakOptions),
@@ -98,6 +102,7 @@ fn main() -> Result<ExitCode> {
         BenchCommand::Router(options) => router::run(&options),
         BenchCommand::Soak(options) => soak::run(&options),
         BenchCommand::Store(options) => store::run(&options),
+        BenchCommand::Watcher(options) => watcher::run(&options),
         BenchCommand::One { case, side, operations } => {
             let case = all_cases::find(&case).context("no such case")?;
             let side = match side {
