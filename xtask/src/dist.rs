@@ -2,7 +2,8 @@
 //!
 //! Two builds of one commit give the same bytes. For that, times come from the commit (`SOURCE_DATE_EPOCH`), paths of this
 //! machine are replaced in the programs, and archives are written in the order of their names with one owner.
-//! `dist --verify` builds a commit twice, from two copies in different folders, and compares.
+//! `dist --verify` builds a commit twice, from two copies in different folders, and compares. `dist --sign` signs what was
+//! built elsewhere, so that the key need not be on the machine that builds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -37,10 +38,15 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
             dist_steps(root, &Release::of(root)?)
         }
         ["--verify", programs @ ..] => verify_steps(root, programs),
+        ["--sign", folder] => {
+            let mut steps = tools::need_debian("minisign", "minisign");
+            steps.push(signature_step(&signing_key()?, Path::new(folder)));
+            Ok(steps)
+        }
         other => {
             let other = other.join(" ");
             Err(XtaskError(format!(
-                "no such options of dist: `{other}`; there is `--verify [PROGRAM…]`"
+                "no such options of dist: `{other}`; there are `--verify [PROGRAM…]` and `--sign FOLDER`"
             )))
         }
     }
@@ -135,11 +141,21 @@ fn dist_steps(root: &Path, release: &Release) -> Result<Vec<XtaskStep>, XtaskErr
         &[&out],
     ));
     if let Some(key) = env::var_os(SIGNING_KEY) {
-        let sums = format!("{out}/SHA256SUMS");
-        let sign = ["-S", "-s", &*key.to_string_lossy(), "-m", &sums];
-        steps.push(XtaskStep::new("signature", "minisign", &sign));
+        steps.push(signature_step(Path::new(&key), Path::new(&*out)));
     }
     Ok(steps)
+}
+
+fn signing_key() -> Result<PathBuf, XtaskError> {
+    let key = env::var_os(SIGNING_KEY).map(PathBuf::from);
+    key.ok_or_else(|| XtaskError(format!("{SIGNING_KEY} must name the file of minisign's secret key")))
+}
+
+/// Returns the step that signs the checksums of a folder with minisign. The signature is `SHA256SUMS.minisig` beside them.
+fn signature_step(key: &Path, folder: &Path) -> XtaskStep {
+    let (key, sums) = (key.to_string_lossy(), folder.join("SHA256SUMS"));
+    let sign = ["-S", "-s", &*key, "-m", &*sums.to_string_lossy()];
+    XtaskStep::new("signature", "minisign", &sign)
 }
 
 /// Packs the programs with man pages, completions and licences. Arguments: stage, output, version, epoch.

@@ -87,6 +87,7 @@ Usage: cargo xtask <chore>
                                   images, chart, wheel, checksums. The tree must have no changes. Signed with the
                                   minisign key that FAIRGATE_SIGNING_KEY_FILE names
   dist --verify [PROGRAM…]        builds the programs again from a copy of the commit elsewhere, and compares
+  dist --sign FOLDER              signs the SHA256SUMS of a folder that `dist` made, on this machine or another
   pictures                        the pictures of docs/dashboard.md, of the pages as they are now, in docs/img
   site                            the documents as a site, in target/site/book
   wheel                           a wheel of the Python package, in target/wheels
