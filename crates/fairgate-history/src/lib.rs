@@ -40,3 +40,7 @@ pub use sample::{FlowSample, PoolSample, RowName};
 pub use step::STEP_SECONDS;
 pub use view::{HistoryView, PoolSeries, RowSeries};
 pub use window::{RowWindow, WindowShares};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

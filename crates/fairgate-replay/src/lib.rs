@@ -42,3 +42,7 @@ pub use other_policy::{FlowWeight, OtherPolicy};
 pub use runs::{DiffRun, JournalOpener, policy_diff, replay_under};
 pub use shown_unit::ShownUnit;
 pub use steps::{ReplayListener, ReplayStep, SilentListener, replay};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
