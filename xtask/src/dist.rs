@@ -148,7 +148,9 @@ fn dist_steps(root: &Path, release: &Release) -> Result<Vec<XtaskStep>, XtaskErr
 
 fn signing_key() -> Result<PathBuf, XtaskError> {
     let key = env::var_os(SIGNING_KEY).map(PathBuf::from);
-    key.ok_or_else(|| XtaskError(format!("{SIGNING_KEY} must name the file of minisign's secret key")))
+    key.ok_or_else(|| {
+        XtaskError(format!("{SIGNING_KEY} must name the file of minisign's secret key"))
+    })
 }
 
 /// Returns the step that signs the checksums of a folder with minisign. The signature is `SHA256SUMS.minisig` beside them.

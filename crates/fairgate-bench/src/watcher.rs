@@ -183,7 +183,8 @@ async fn wait_until_queued(
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let live = admin(&options.fairgate, gateway.addr, &gateway.data, &["live"])?;
-        let queued = live.get("global_queued").and_then(Value::as_u64).context("live has no queue")?;
+        let queued =
+            live.get("global_queued").and_then(Value::as_u64).context("live has no queue")?;
         if queued >= (TENANTS * WAITING_EACH) as u64 {
             return Ok(());
         }
