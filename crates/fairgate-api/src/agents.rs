@@ -6,7 +6,8 @@ use utoipa::ToSchema;
 
 use crate::whole_number::JsonWholeNumber;
 
-/// Claim of a task, which is the right of one agent to work on it, with everything that the agent needs to know.
+/// Claim of a task: the right of one agent to work on that task. It contains everything that the
+/// agent needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Claim {
     /// Name of the task.
@@ -19,7 +20,8 @@ pub struct Claim {
     pub epoch: u64,
     /// Title of one line, for people.
     pub title: String,
-    /// Instructions for the agent, with the results of needed tasks in place of their fields, up to 4 MiB.
+    /// Instructions for the agent, up to 4 MiB. The results of needed tasks are already filled in
+    /// for their fields.
     pub prompt: String,
     /// Results of the tasks that this task needs, ordered by name. Tasks without a result are left out.
     #[serde(default)]
@@ -45,8 +47,9 @@ pub struct Claim {
     /// Longest time from the claim to its end, in seconds; no limit if absent.
     #[serde(default)]
     pub timeout_s: Option<u64>,
-    /// Time at which the claim's timeout is over, in microseconds since 1970; absent if there is none. The agent should
-    /// have ended its work by then. The lease is renewed to at most one lease after this time.
+    /// Time at which the claim times out, in microseconds since 1970; absent if there is no
+    /// timeout. The agent should have ended its work by then. The lease is renewed to at most one
+    /// lease after this time.
     #[serde(default)]
     #[schema(value_type = Option<i64>)]
     pub timeout_at: Option<UnixMicros>,

@@ -33,7 +33,7 @@ pub const JSON: &str = "application/json";
 pub const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 /// The gateway's address, and the token to send.
-// It has no `Debug`, so that the token never gets into a log.
+// It does not implement `Debug`, so that the token never gets into a log.
 pub struct GatewayHttpClient {
     /// Address of the gateway. A path `/api/v1` at its end is left out of requests.
     pub url: Uri,
@@ -54,10 +54,11 @@ pub struct GatewayHttpRequest {
     pub content_type: &'static str,
     /// Body of the request; may be empty.
     pub body: Bytes,
-    /// Headers of the request beside those of its content and token.
+    /// Further headers of the request. The client itself adds those for the content type and the
+    /// token.
     pub headers: HeaderMap,
-    /// Longest time for the whole request, from connecting to the last byte of the response. For a response of events: to
-    /// the response's head.
+    /// Longest time for the whole request, from connecting to the last byte of the response. For a
+    /// response of events, the time ends with the head of the response.
     pub timeout: Duration,
 }
 
@@ -72,7 +73,8 @@ pub struct GatewayHttpResponse {
     pub text: String,
 }
 
-/// The reason why a request got no response. Names the gateway; its source says what happened.
+/// Failure of a request to get a response. The text names the gateway's address, and `source` is
+/// the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("gateway {url}")]
 pub struct GatewayHttpError {
@@ -93,7 +95,7 @@ pub enum HttpProblem {
     /// The response did not end in time.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Timeout(Duration),
-    /// The host is no name for which a certificate can be checked.
+    /// No certificate can be checked for the name of the host.
     #[error(transparent)]
     HostName(#[from] InvalidDnsNameError),
     /// The file of certificate authorities cannot be read.
@@ -101,7 +103,7 @@ pub enum HttpProblem {
     Authorities {
         /// Path of the file, as it was given.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Reason why the file cannot be read.
         source: pem::Error,
     },
     /// A certificate is not accepted, or TLS cannot be set up.
@@ -110,16 +112,16 @@ pub enum HttpProblem {
     /// The connection failed after it was opened.
     #[error(transparent)]
     Connection(#[from] io::Error),
-    /// The request or its response is no HTTP.
+    /// The request or its response is not valid HTTP.
     #[error(transparent)]
     Http(#[from] hyper::Error),
-    /// The request cannot be written.
+    /// The request could not be built.
     #[error(transparent)]
     Request(#[from] http::Error),
-    /// The response ended before its end, or is too large.
+    /// The body of the response was cut off, or is too large.
     #[error("the answer broke off: {0}")]
     BrokenBody(Box<dyn std::error::Error + Send + Sync>),
-    /// The response is no UTF-8.
+    /// The body of the response is not valid UTF-8.
     #[error(transparent)]
     NoText(#[from] FromUtf8Error),
     /// An event of the response is too large.

@@ -1,4 +1,4 @@
-//! Error responses of the APIs, and what a client can use of them.
+//! Error responses of the APIs, and the fields that a client reads from them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -44,8 +44,9 @@ pub struct ConfigProblem {
     pub message: String,
 }
 
-/// The parts of an error response that a client can use, each `None` if the response does not have it. The response may
-/// be from the admin API, from the clients' API, which has other fields, or from a proxy on the way.
+/// Fields of an error response. A field is `None` if the response does not have it. The response
+/// may come from the admin API, from the clients' API, which has other fields, or from a proxy in
+/// between.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorFields {
     /// Stable code for programs.
@@ -54,12 +55,13 @@ pub struct ErrorFields {
     pub message: Option<String>,
     /// Path of the faulty field.
     pub field: Option<String>,
-    /// Type of the error, which errors of the clients' API have and those of the admin API do not.
+    /// Type of the error. Only errors of the clients' API have a type.
     pub kind: Option<String>,
 }
 
 impl ErrorFields {
-    /// Reads the body of an error response. All fields are `None` if the body is no JSON with an object `error`.
+    /// Reads the body of an error response. All fields are `None` unless the body is JSON with an
+    /// object `error`.
     pub fn read(body: &str) -> Self {
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         let error = body.get("error");

@@ -1,9 +1,14 @@
 //! Reads a stream of server-sent events, as responses with the content type `text/event-stream` have it.
 //!
-//! [`EventStreamReader`] is a pure parser: it takes bytes as they come, however they are cut, and returns the events that
-//! are complete. It follows the HTML standard's section "Server-sent events": lines end with CR, LF or CR LF, an empty line
-//! ends an event, lines that begin with a colon are comments, several `data` lines of an event are joined by line ends, and
-//! an event without data is none. An event is bounded, so a server cannot fill the client's memory.
+//! [`EventStreamReader`] is a pure parser. It takes bytes in pieces of any size, and returns the
+//! events that are complete. It follows the section "Server-sent events" of the HTML standard:
+//!
+//! - Lines end with CR, LF or CR LF. An empty line ends an event.
+//! - Lines that begin with a colon are comments.
+//! - Several `data` lines of one event are joined with line feeds.
+//! - An event without data is ignored.
+//!
+//! The size of an event is bounded, so a server cannot fill the client's memory.
 
 use std::fmt;
 use std::mem;
@@ -45,7 +50,7 @@ pub struct EventStreamReader {
     line: Vec<u8>,
     /// True if the last byte was a CR. An LF after it belongs to the same line end.
     after_cr: bool,
-    /// True once the first line was read, before which a byte order mark may stand.
+    /// True after the first line was read. Only the first line may begin with a byte order mark.
     has_begun: bool,
     name: String,
     data: String,
@@ -108,7 +113,8 @@ impl EventStreamReader {
         }
     }
 
-    /// Reads the line that has ended. Returns an event if the line was empty and ended one.
+    /// Handles a complete line. Returns an event if the line is empty and so ends an event with
+    /// data.
     fn end_line(&mut self) -> Result<Option<ServerSentEvent>, EventTooLargeError> {
         let line = mem::take(&mut self.line);
         let line = match mem::replace(&mut self.has_begun, true) {
@@ -131,7 +137,7 @@ impl EventStreamReader {
                 self.check(self.data.len())?;
             }
             "id" if !value.contains('\0') => value.clone_into(&mut self.last_id),
-            // Comments, `retry`, and fields of later standards.
+            // Comments, `retry` and unknown fields are ignored.
             _ => {}
         }
         Ok(None)

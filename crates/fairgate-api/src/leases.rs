@@ -81,7 +81,7 @@ pub struct LeaseSettlementBody {
     pub headers: BTreeMap<String, String>,
 }
 
-/// Outcome of a call. With either outcome at least the price of the time in the slot is charged.
+/// Outcome of a call. Both outcomes cost at least the price of the time in the slot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = LeaseOutcome)]
@@ -119,7 +119,7 @@ pub struct LeaseBody {
     pub own_id: Option<String>,
     /// Name of the pool.
     pub pool: String,
-    /// Time that the lease lives without a renewal, in milliseconds.
+    /// Time after which the lease is lost unless its client renews it, in milliseconds.
     pub ttl_ms: u64,
     /// State of the lease now.
     pub state: LeaseState,

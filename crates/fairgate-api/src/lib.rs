@@ -11,9 +11,10 @@
 //! | `client` | an HTTP client for them, with the feature `client` |
 //! | [`event_stream`] | events that a response sends as they happen |
 //!
-//! A type is defined here once. The gateway writes it, the command line, agents and tests read it, and the OpenAPI
-//! document is made from it. So a field that is renamed does not compile on the other side. The crate knows neither the
-//! store nor the fleet; both may use its words.
+//! Each type is defined only here. The gateway writes it, the command line, agents and tests read
+//! it, and the OpenAPI document is generated from it. If a field is renamed, every user of the
+//! field fails to compile. This crate depends on neither the store nor the fleet; both may use its
+//! types.
 //!
 //! Fields that clients send are read strictly: an unknown field is an error. Fields that the gateway answers are read
 //! leniently, so that an older client works with a newer gateway.

@@ -35,7 +35,8 @@ pub fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
     parts
 }
 
-/// Returns the task's name and the length of the field that begins with this text; `None` if no field does.
+/// Returns the task's name and the length of the field at the start of this text; `None` if the
+/// text does not start with a field.
 fn field_at(text: &str) -> Option<(&str, usize)> {
     let inside = text.strip_prefix("{{")?.trim_start_matches(' ').strip_prefix("results.")?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
@@ -45,7 +46,7 @@ fn field_at(text: &str) -> Option<(&str, usize)> {
     (!task.is_empty()).then_some((task, text.len() - rest.len()))
 }
 
-/// Returns the names of the tasks in the fields of a prompt, in order; a task that is named twice comes twice.
+/// Returns the names of the tasks in the fields of a prompt, in order, with repetitions.
 pub fn tasks(prompt: &str) -> Vec<&str> {
     let task = |part| match part {
         PromptPart::Result { task, .. } => Some(task),
@@ -54,7 +55,8 @@ pub fn tasks(prompt: &str) -> Vec<&str> {
     parts(prompt).into_iter().filter_map(task).collect()
 }
 
-/// Returns the prompt with other names of tasks in its fields. A field for which `rename` returns `None` stays as it is.
+/// Returns the prompt with the tasks in its fields renamed. A field for which `rename` returns
+/// `None` is not changed.
 pub fn renamed(prompt: &str, rename: impl Fn(&str) -> Option<String>) -> String {
     let text = |part| match part {
         PromptPart::Text(text) => text.to_owned(),

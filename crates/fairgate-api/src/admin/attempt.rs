@@ -39,9 +39,10 @@ pub struct AttemptBody {
     /// Name of the worker; null if the request reached no worker. Also null for a tenant in a pool whose tenants share
     /// a cache, because the worker would show what others have cached.
     pub worker: Option<String>,
-    /// Expected cost before the request ran, in charged tokens. A tenant sees `estimate_uncached_tokens` here.
+    /// Cost that was estimated before the request ran, in weighted tokens. A tenant sees
+    /// `estimate_uncached_tokens` here.
     pub estimate_tokens: u64,
-    /// Expected cost as if no part of the prompt had been cached, in charged tokens.
+    /// Cost that was estimated as if no part of the prompt had been cached, in weighted tokens.
     pub estimate_uncached_tokens: u64,
     /// Input tokens, including cached ones.
     pub input_tokens: u64,
@@ -53,19 +54,21 @@ pub struct AttemptBody {
     pub cache_written_1h_tokens: u64,
     /// Output tokens of the response.
     pub output_tokens: u64,
-    /// Cost that the scheduler charged, in weighted tokens. A tenant sees `charged_uncached_tokens` here.
+    /// Weighted tokens that the tenant was charged. A tenant sees `charged_uncached_tokens` here.
     pub charged_tokens: u64,
-    /// Cost that the scheduler would have charged if no part of the prompt had been cached, in weighted tokens.
+    /// Weighted tokens that the tenant would have been charged if no part of the prompt had been
+    /// cached.
     pub charged_uncached_tokens: u64,
     /// Input and output tokens, not weighted, as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Time that the attempt took of one of the installation's own workers, in microseconds of the full worker, in
-    /// whatever unit the pool counts. Null if the worker's time has no price. Also null for tenants, because it would
-    /// show them the load of others.
+    /// Time of the full worker that the attempt took, in microseconds. The gateway records it for
+    /// every unit of the pool. Null if the worker's time has no price, as at hosted workers. Also
+    /// null for tenants, because it would show them the load of others.
     #[serde(default)]
     pub worker_us: Option<u64>,
-    /// Id of the price set by which the scheduler counted `worker_us`; the audit trail has its prices. Null if the pool
-    /// does not count worker time, or if the worker has no prices of its own.
+    /// Id of the price set from which `worker_us` was computed. The audit trail has the prices of
+    /// the set. Null if the pool does not count worker time, or if the worker has no prices of its
+    /// own.
     #[serde(default)]
     pub price_set: Option<String>,
     /// Cost in money, as a decimal text in the installation's currency.
@@ -102,7 +105,9 @@ pub struct AttemptBody {
     pub code: Option<String>,
     /// True if the output was capped because the request had waited long.
     pub brownout: bool,
-    /// Tokens that the scheduler counted for an attempt that did not complete; 0 if the attempt completed.
+    /// Cost of an attempt that did not complete, in weighted tokens for every unit of the pool; 0
+    /// if the attempt completed. After a fault of the worker, this is above `charged_tokens`, which
+    /// is then 0.
     pub occupied: u64,
 }
 
@@ -114,16 +119,17 @@ pub struct AttemptList {
     pub items: Vec<AttemptBody>,
     /// Value for `cursor` to get the next page, which has older rows; null if there are none in the time range.
     pub next: Option<String>,
-    /// Place at which the search stopped before the page was full; null if it did not stop early.
+    /// Point in the ledger at which the search stopped before the page was full; null if it did not
+    /// stop early.
     pub stopped: Option<SearchStopBody>,
 }
 
-/// Place at which a search of the ledger stopped. A search by anything but request, tenant and time looks back one day
-/// at most, or over one million rows, whichever is less.
+/// Point in the ledger at which a search stopped early. A search by anything but request, tenant
+/// and time looks back one day at most, or over one million rows, whichever is less.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = SearchStop)]
 pub struct SearchStopBody {
-    /// Time back to which the search looked, RFC 3339 in UTC. The next page continues before it.
+    /// Time down to which the search looked, RFC 3339 in UTC. The next page has older rows.
     #[schema(format = DateTime)]
     pub at: String,
     /// Bound that was reached: `day` or `rows`.

@@ -25,7 +25,8 @@ pub struct AuditBody {
     /// State after the change; null if the object was removed.
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
-    /// True if a change of this kind can be undone. It is then refused only if somebody has changed the object since.
+    /// True if changes of this kind can be undone. The undo is refused if somebody has changed the
+    /// object again.
     pub undo: bool,
 }
 

@@ -16,7 +16,7 @@ pub struct CalibrationBody {
     pub prices: Option<WorkerPricesBody>,
     /// The workers whose time has a price.
     pub workers: Vec<WorkerCalibrationBody>,
-    /// Tenants by name, with what they used since the meters started.
+    /// Work of each tenant since the meters started, sorted by the tenant's name.
     pub tenants: Vec<TenantWorkBody>,
     /// Changes that `unit: worker_time` would bring, for the load of the last minute. Null if the pool does not count
     /// tokens, if its policy does not divide by tenant, or if its own workers completed no request in that minute.
@@ -47,15 +47,16 @@ pub struct UnitSwitchBody {
 pub struct TenantSwitchBody {
     /// Name of the tenant.
     pub tenant: String,
-    /// Share of the tokens that it was due.
+    /// Share of the tokens that the tenant was due.
     pub due_share: f64,
-    /// Share of the tokens that it got.
+    /// Share of the tokens that the tenant got.
     pub got_share: f64,
-    /// Share of the worker time that it got.
+    /// Share of the worker time that the tenant got.
     pub worker_time_share: f64,
-    /// Share of the worker time that it would get.
+    /// Share of the worker time that the tenant would get.
     pub worker_time_share_after: f64,
-    /// Relative change of the number of its completed requests; -0.5 means half as many. Null if it got no worker time.
+    /// Relative change of the number of the tenant's completed requests; -0.5 means half as many.
+    /// Null if the tenant got no worker time.
     pub change: Option<f64>,
 }
 
@@ -63,16 +64,16 @@ pub struct TenantSwitchBody {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = NearestTokenWeights)]
 pub struct NearestTokenWeightsBody {
-    /// Weight of an input token that is not cached. It is 1, or 0 if such a token should weigh nothing.
+    /// Weight of an uncached input token: 1, or 0 if uncached input should weigh nothing.
     pub input: f64,
     /// Weight of a cached input token; null if no typical request has any.
     pub cached_input: Option<f64>,
     /// Weight of an output token.
     pub output: f64,
-    /// Relative error of the typical request that these weights charge least for its worker time: its charge ÷ the mean
-    /// charge − 1. -0.18 is 18 % too little.
+    /// Relative error for the typical request that these weights undercharge most: charge per
+    /// worker time ÷ mean charge per worker time − 1. For example, -0.18 means 18 % too little.
     pub least: f64,
-    /// Relative error of the typical request that these weights charge most for its worker time.
+    /// Relative error for the typical request that these weights overcharge most.
     pub most: f64,
 }
 
@@ -82,15 +83,15 @@ pub struct NearestTokenWeightsBody {
 pub struct WorkerPricesBody {
     /// Price of a request, whatever its size.
     pub request: u64,
-    /// Price of an input token that was not cached.
+    /// Price of an uncached input token.
     pub input: u64,
-    /// Price of an input token that was not cached, for each token before it.
+    /// Additional price of an uncached input token, for each token before that token.
     pub input_input: u64,
     /// Price of a cached input token.
     pub cached: u64,
-    /// Price of an output token after the first one of its answer.
+    /// Price of an output token. The first output token of an answer is free.
     pub output: u64,
-    /// Price of such an output token, for each token before it.
+    /// Additional price of an output token after the first, for each token before that token.
     pub context_output: u64,
 }
 
@@ -115,11 +116,12 @@ pub struct WorkerCalibrationBody {
     pub fill: f64,
     /// Number of windows that the prices come from.
     pub windows: u64,
-    /// How far windows are from their predicted length, as a part of it. 0.015 to 0.04 is usual.
+    /// Usual difference between the measured and the predicted length of a window, as a part of the
+    /// predicted length. 0.015 to 0.04 is normal.
     pub deviation: f64,
     /// Number of times at which the worker was found changed, so that its prices were learned again.
     pub changes: u64,
-    /// Sentences about what keeps the prices from being exact; empty if nothing is known to.
+    /// Known reasons why the prices are not exact, one sentence each; empty if there are none.
     pub notes: Vec<String>,
     /// A typical request of each tenant and model that the worker served lately.
     pub requests: Vec<TypicalRequestBody>,
@@ -152,7 +154,7 @@ pub struct TypicalRequestBody {
     pub cached_tokens: u64,
     /// Output tokens of all answers together.
     pub output_tokens: u64,
-    /// Its cost in microseconds of the full worker.
+    /// Cost of the request, in microseconds of the full worker.
     pub cost_us: u64,
     /// Margin of error of the cost, in microseconds: two standard deviations. Null if the prices are stated, or come
     /// from fewer than 16 windows.

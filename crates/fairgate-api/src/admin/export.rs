@@ -11,8 +11,8 @@ use super::MoneyText;
 pub struct ExportCheckBody {
     /// True if both sides are equal on every day.
     pub equal: bool,
-    /// Rows after the last one that is compared, because they were not sent yet or were sent less than a minute ago. An
-    /// upper bound.
+    /// Upper bound of the number of rows that are not compared, because they were not sent yet or
+    /// were sent less than a minute ago.
     pub rows_not_compared: u64,
     /// Compared days, in the order of time.
     pub days: Vec<ExportDayBody>,

@@ -7,23 +7,23 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowCondition {
-    /// Nothing of it waits. Requests of it may be in flight.
+    /// No request of the flow waits. Some of its requests may be in flight.
     #[default]
     Idle,
-    /// Requests of it wait.
+    /// Requests of the flow wait.
     Waiting,
-    /// An operator holds it, or a flow around it.
+    /// An operator holds the flow, or a flow that contains it.
     Held,
-    /// It has as many requests in flight as its cap allows.
+    /// The flow has as many requests in flight as its cap allows.
     AtCap,
-    /// A request of it was refused in the last minute, because a budget is used up.
+    /// A request of the flow was refused in the last minute, because a budget is used up.
     OverBudget,
-    /// A request of it was refused in the last minute, because of a limit per minute.
+    /// A request of the flow was refused in the last minute, because of a limit per minute.
     RateLimited,
     /// The tenant is disabled.
     Disabled,
-    /// No request of the tenant has come to this pool, as far as the gateway knows: none waits or was served lately, and
-    /// none was refused.
+    /// The gateway knows of no request of the tenant in this pool: none waits, was served lately or
+    /// was refused.
     NeverSeen,
 }
 
@@ -37,9 +37,9 @@ pub struct LastRefusal {
     pub at: String,
 }
 
-/// State of a flow now, and its part of the last `window_s` seconds. A part is a number from 0 to 1, of what all
-/// flows of the same kind in the pool got, were due or asked for; null if that was nothing, or if the policy does not
-/// divide by this kind.
+/// State of a flow now, and its shares of the service in the last `window_s` seconds. A share is a
+/// number from 0 to 1: the flow's part of the sum over all flows of the same kind in the pool. A
+/// share is null if that sum is 0, or if the policy does not divide by this kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct FlowNow {
@@ -50,26 +50,29 @@ pub struct FlowNow {
     pub waiting: u64,
     /// Maximum number of requests in flight; null means no maximum.
     pub cap: Option<u64>,
-    /// Part of the service that the flow was due.
+    /// Share of the service that the flow was due.
     pub due_share: Option<f64>,
-    /// Part of the service that the flow got. A flow with more refunds of estimates than grants has 0.
+    /// Share of the service that the flow got. It is 0 if the flow got back more for estimates that
+    /// were too high than its grants cost.
     pub got_share: Option<f64>,
-    /// Part of the service that was asked for.
+    /// Share of the service that the flow asked for.
     pub asked_share: Option<f64>,
-    /// Cost that the flow's requests were expected to have when they came, granted or not, in the unit of the pool. Null if
-    /// the policy does not divide by this kind.
+    /// Sum of the estimated costs of the requests that the flow submitted, granted or not, in the
+    /// unit of the pool. Null if the policy does not divide by this kind.
     pub asked: Option<u64>,
     /// The same as `asked`; null if the pool does not count tokens.
     pub asked_tokens: Option<u64>,
     /// Time over which the parts, `asked`, `refused` and the waits are counted, in seconds: 60, or less after a
     /// start. They are counted every 5 seconds.
     pub window_s: u64,
-    /// True if the policy promises the flow its share. False in deficit round robin, in load and bands
-    /// nodes and in a partitioned node; being outside the bound is then no fault.
+    /// True if the policy promises the flow its share. False in deficit round robin, in load and
+    /// bands nodes, and in a partitioned node. If false, a difference outside the bound is no
+    /// fault.
     pub promised: bool,
-    /// Number of requests that were refused.
+    /// Number of the flow's requests that were refused.
     pub refused: u64,
-    /// The last refusal of one of its requests; null if there was none since the gateway started.
+    /// The last refusal of one of the flow's requests; null if there was none since the gateway
+    /// started.
     pub last_refusal: Option<LastRefusal>,
     /// Median wait of the requests that were granted, in milliseconds.
     pub wait_p50_ms: Option<u64>,
@@ -81,7 +84,7 @@ pub struct FlowNow {
 }
 
 impl FlowNow {
-    /// Clears the field that counts tokens by its name.
+    /// Clears `asked_tokens`, for a pool that does not count tokens.
     pub fn clear_token_names(&mut self) {
         self.asked_tokens = None;
     }

@@ -31,8 +31,8 @@ pub struct LedgerView {
     /// Number of rows that are in the spool and not in the database yet. The number is small unless the database does
     /// not answer.
     pub rows_waiting: u64,
-    /// Number of responses that were served without a row since the start, because the row could be kept nowhere
-    /// (`on_store_failure: serve`).
+    /// Number of responses since the start that have no row in the ledger, because neither the
+    /// database nor the spool could keep the row (`on_store_failure: serve`).
     pub answers_without_row: u64,
 }
 
@@ -65,7 +65,8 @@ pub struct PoolView {
     /// Number of requests that were refused in the window.
     #[serde(default)]
     pub refused: u64,
-    /// Median wait of the requests granted in the window, in milliseconds. Null if none was.
+    /// Median wait of the requests granted in the window, in milliseconds. Null if none was
+    /// granted.
     pub wait_p50_ms: Option<u64>,
     /// Wait in milliseconds that 95 % of the requests granted in the window did not exceed. Null if none was granted.
     pub wait_p95_ms: Option<u64>,
@@ -87,7 +88,7 @@ pub struct PoolView {
     pub tenants: Vec<TenantView>,
     /// Number of tenants with a flow or a request in the pool that are not in `tenants`.
     pub tenants_omitted: u64,
-    /// Names of these tenants.
+    /// Names of the tenants that are not in `tenants`.
     #[serde(skip)]
     pub omitted: Vec<String>,
     /// The fleet's projects with a flow or a request in the pool, sorted by name. If there are more than 1000, only the
@@ -177,11 +178,12 @@ pub struct GroupView {
     /// the virtual time at which it last began to wait. The group with the lowest number goes next. Null if the policy
     /// does not share by groups.
     pub order_score: Option<f64>,
-    /// Part of the pool that the weight gives it at this instant, among those with requests now, from 0 to 1. Null if the
-    /// policy has no weight for it. The part that it was due in the last minute is `due_share`.
+    /// Share of the pool that the group's weight gives it now, among the groups that have requests,
+    /// from 0 to 1. Null if the policy has no weight for the group. The share that the group was
+    /// due in the last minute is `due_share`.
     pub weight_share: Option<f64>,
-    /// Lag in the unit of the pool, which is the service that the group is owed. Below 0, the group got more than its share. 0 if the
-    /// group has no queued request.
+    /// Lag: the service that the group is owed, in the unit of the pool. Below 0, the group got
+    /// more than its share. 0 if the group has no queued request.
     #[serde(default)]
     pub lag: i64,
     /// Maximum possible lag now. Null if nothing is queued, or if the policy divides slots by weight (`partition`).
@@ -250,8 +252,8 @@ pub struct TenantView {
     /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1. Null if the
     /// policy has no weight for the tenant.
     pub weight_share: Option<f64>,
-    /// Lag in the unit of the pool, which is the service that the tenant is owed. Below 0, the tenant got more than its share. 0 if
-    /// the tenant has no queued request.
+    /// Lag: the service that the tenant is owed, in the unit of the pool. Below 0, the tenant got
+    /// more than its share. 0 if the tenant has no queued request.
     #[serde(default)]
     pub lag: i64,
     /// Maximum possible lag now. Null if nothing is queued, or if the policy divides slots by weight (`partition`).
@@ -271,8 +273,8 @@ pub struct TenantView {
     /// from 0 to 1. Null if there are none.
     #[serde(default)]
     pub share_of_tokens: Option<f64>,
-    /// This tenant's part of the worker time of all tenants since the gateway started, from 0 to 1, in whatever unit
-    /// the pool counts. Null if there is none.
+    /// This tenant's part of the worker time of all tenants since the gateway started, from 0 to 1.
+    /// It is computed for every unit of the pool. Null if no worker time was used.
     #[serde(default)]
     pub share_of_worker_time: Option<f64>,
     /// Use of own and of hosted workers by the tenant.
@@ -310,8 +312,9 @@ pub struct ClassView {
     /// Former name of `cap`.
     #[schema(deprecated)]
     pub slot_cap: Option<u64>,
-    /// Part of the pool that the weight gives it at this instant, among those with requests now, from 0 to 1. Null if the
-    /// policy has no weight for it. The part that it was due in the last minute is `due_share`.
+    /// Share of the pool that the weight of the class gives it now, among the classes that have
+    /// requests, from 0 to 1. Null if the policy has no weight for the class. The share that the
+    /// class was due in the last minute is `due_share`.
     pub weight_share: Option<f64>,
     /// Service that the class got, and service that it was due.
     #[serde(flatten)]
@@ -327,7 +330,8 @@ pub struct TiersView {
     pub own: TierUseView,
     /// Use of hosted workers, which have tier 1 or more.
     pub hosted: TierUseView,
-    /// Time of the installation's own workers, in microseconds of a full worker, in whatever unit the pool counts.
+    /// Time of own workers that was used, in microseconds of a full worker. It is recorded for
+    /// every unit of the pool.
     #[serde(default)]
     pub worker_us: u64,
 }
@@ -345,7 +349,7 @@ pub struct TierUseView {
 }
 
 impl PoolView {
-    /// Clears the fields that count tokens by their names, because the pool counts in another unit.
+    /// Clears fields such as `served_tokens`, because the pool counts in another unit than tokens.
     pub fn clear_token_names(&mut self) {
         for row in self.groups.iter_mut().chain(&mut self.projects) {
             (row.served_tokens, row.in_flight_tokens) = (None, None);
@@ -364,7 +368,7 @@ impl PoolView {
 }
 
 impl ClassView {
-    /// Clears the fields that count tokens by their names.
+    /// Clears fields such as `deficit_tokens`, because the pool counts in another unit than tokens.
     pub fn clear_token_names(&mut self) {
         self.deficit_tokens = None;
         self.now.clear_token_names();
@@ -373,7 +377,7 @@ impl ClassView {
 }
 
 impl ServiceView {
-    /// Clears the fields that count tokens by their names.
+    /// Clears fields such as `got_tokens`, because the pool counts in another unit than tokens.
     pub fn clear_token_names(&mut self) {
         (self.got_tokens, self.due_tokens) = (None, None);
         (self.difference_tokens, self.bound_tokens) = (None, None);

@@ -1,4 +1,4 @@
-//! What a tenant sees of itself: its shares, limits and budgets.
+//! Shares, limits and budgets of a tenant, as the tenant itself sees them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -58,9 +58,9 @@ pub struct MyPoolBody {
     pub slots: u64,
     /// Number of the tenant's requests in flight.
     pub in_flight: u64,
-    /// Expected wait of the tenant's last waiting request in milliseconds: its waiting requests ÷ its grants per second
-    /// of the last minute. Null if nothing of it waits, if nothing was granted in that minute, or if the policy does not
-    /// share by tenants.
+    /// Expected wait of the tenant's last waiting request, in milliseconds: waiting requests of the
+    /// tenant ÷ the tenant's grants per second in the last minute. Null if none waits, if nothing
+    /// was granted in that minute, or if the policy does not share by tenants.
     pub expected_wait_ms: Option<u64>,
     /// State of the tenant's requests now, and the tenant's part of the last minute. The parts are null if the
     /// tenants of the pool share cached prompts.
@@ -78,9 +78,9 @@ pub struct MyPoolBody {
     /// Part of the pool that the tenant's weight gives it at this instant, among the tenants that have requests now, from
     /// 0 to 1.
     pub weight_share: Option<f64>,
-    /// Lag in the unit of the pool, which is the service that the tenant is owed. Below 0, the tenant got more than its
-    /// share. Null if the tenants of the pool share cached prompts. All counts of service in the pool are then null,
-    /// because they would show what others have sent.
+    /// Lag: the service that the tenant is owed, in the unit of the pool. Below 0, the tenant got
+    /// more than its share. Null if the tenants of the pool share cached prompts. All counts of
+    /// service in the pool are then null, because they would show what others have sent.
     pub lag: Option<i64>,
     /// Maximum possible lag now. Null if the tenant has no queued request, or if the policy divides slots by weight
     /// (`partition`).

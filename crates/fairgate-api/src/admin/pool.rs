@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::worker::WorkerBody;
 use crate::whole_number::JsonWholeNumber;
 
-/// A pool, whose models share one capacity.
+/// A pool of workers. Its models share one capacity.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Pool)]
 pub struct PoolBody {
@@ -117,7 +117,8 @@ pub struct FlowWeightBody {
     /// Name of the flow. The flow need not have sent anything yet. A class must be one of the policy.
     #[schema(min_length = 1, max_length = 256)]
     pub flow: String,
-    /// Weight from now on, 1 to 1000000; for a class of deficit round robin, its quantum in tokens.
+    /// New weight, 1 to 1000000; for a class of deficit round robin, its quantum in the unit of the
+    /// pool.
     #[schema(value_type = u64, minimum = 1, maximum = 1_000_000)]
     pub weight: JsonWholeNumber,
 }
@@ -133,7 +134,8 @@ pub struct FlowCapBody {
     /// Name of the flow. The flow need not have sent anything yet. A class must be one of the policy.
     #[schema(min_length = 1, max_length = 256)]
     pub flow: String,
-    /// Maximum number of the flow's requests in flight; null removes the cap. Requests in flight above a new cap go on.
+    /// Maximum number of the flow's requests in flight; null removes the cap. A lower cap does not
+    /// stop requests that are in flight.
     #[schema(value_type = Option<u64>, minimum = 0)]
     pub slots: Option<JsonWholeNumber>,
 }
@@ -148,7 +150,7 @@ pub struct ChangedWeightBody {
     pub by: FlowAttribute,
     /// Name of the flow.
     pub flow: String,
-    /// Weight of the flow, or its quantum in tokens.
+    /// Weight of the flow, or its quantum in the unit of the pool.
     pub weight: u64,
 }
 

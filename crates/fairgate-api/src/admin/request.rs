@@ -1,4 +1,4 @@
-//! Requests that are queued or in flight, and how one ended.
+//! Requests that are queued or in flight, and the end of a request.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -56,10 +56,11 @@ pub struct RequestBody {
     /// Unit in which the pool's scheduler counts: `tokens`, `worker_time` or `money`.
     #[serde(default)]
     pub unit: String,
-    /// Expected cost of the request, in the unit of the pool. A tenant sees `cost_uncached` here.
+    /// Estimated cost of the request, in the unit of the pool. A tenant sees `cost_uncached` here.
     #[serde(default)]
     pub cost: u64,
-    /// Expected cost as if no part of the prompt were cached. Null if the request has ended since the snapshot.
+    /// Estimated cost as if no part of the prompt were cached, in the unit of the pool. Null if the
+    /// request has ended since the snapshot.
     pub cost_uncached: Option<u64>,
     /// The same as `cost`; null if the pool does not count tokens.
     pub cost_tokens: Option<u64>,
@@ -96,7 +97,7 @@ pub struct RequestList {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = RequestDetail)]
 pub struct RequestDetail {
-    /// Id of the request, as the client asked for it.
+    /// Id of the request, as in the call.
     pub id: String,
     /// State of the request: `waiting`, `in_flight` or `ended`.
     pub state: String,
@@ -119,8 +120,8 @@ pub struct RequestDetail {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Waiting)]
 pub struct WaitingBody {
-    /// Number of grants before the grant of this request, if no other request arrived. Null if this request could never
-    /// be granted in the current state.
+    /// Number of grants before the grant of this request, if no further request arrives. Null if
+    /// this request could never be granted in the current state.
     pub grants_ahead: Option<u64>,
     /// Number of other requests that are before this request in its queue.
     pub ahead_in_queue: u64,
@@ -169,7 +170,7 @@ pub struct LevelBody {
 }
 
 impl RequestState {
-    /// Returns the name of the state, as bodies have it.
+    /// Returns the name of the state in JSON bodies.
     pub fn word(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",

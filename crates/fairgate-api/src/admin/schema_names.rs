@@ -1,4 +1,4 @@
-//! Forms of names that fields of several bodies have, for the OpenAPI document.
+//! Schemas of names that several bodies contain, for the OpenAPI document.
 
 use utoipa::ToSchema;
 

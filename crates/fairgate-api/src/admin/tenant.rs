@@ -39,7 +39,7 @@ pub struct TenantPage {
     pub next: Option<String>,
 }
 
-/// A group of tenants, which divide the group's share of each pool among them.
+/// A group of tenants. Its tenants divide the group's share of each pool.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Group)]
 pub struct GroupBody {

@@ -59,14 +59,14 @@ pub struct UsageRowBody {
     pub cached_tokens: u64,
     /// Output tokens of the responses.
     pub output_tokens: u64,
-    /// Cost that the scheduler charged, in weighted tokens.
+    /// Weighted tokens that were charged.
     pub charged_tokens: u64,
     /// Part of the charged tokens of all rows that the query selects, from 0 to 1; null if nothing was charged.
     pub got_share: Option<f64>,
     /// Input and output tokens, not weighted, as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Time of the installation's own workers, in microseconds of a full worker, in whatever unit the pools count. Null
-    /// for tenants, because it would show them the load of others.
+    /// Time of own workers that was used, in microseconds of a full worker. It is recorded for
+    /// every unit of the pools. Null for tenants, because it would show them the load of others.
     #[serde(default)]
     pub worker_us: Option<u64>,
     /// This row's part of the worker time of all rows that the query selects, from 0 to 1; null if they have none.
@@ -77,11 +77,11 @@ pub struct UsageRowBody {
     pub money: MoneyText,
     /// Mean time in the queue, in microseconds.
     pub waited_mean_us: u64,
-    /// Time in the queue that half of the requests did not exceed, in microseconds, exact, by nearest rank; null if
-    /// there is no request, or if the query does not ask for `quantiles`.
+    /// Median time in the queue, in microseconds, exact (nearest rank). Null if there is no
+    /// request, or if the query does not ask for `quantiles`.
     pub waited_p50_us: Option<u64>,
-    /// Time in the queue that 95 % of the requests did not exceed, in microseconds, exact, by nearest rank; null if there
-    /// is no request, or if the query does not ask for `quantiles`.
+    /// 95th percentile of the time in the queue, in microseconds, exact (nearest rank). Null if
+    /// there is no request, or if the query does not ask for `quantiles`.
     pub waited_p95_us: Option<u64>,
     /// Longest time in the queue, in microseconds.
     pub waited_max_us: u64,

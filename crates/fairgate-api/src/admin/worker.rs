@@ -20,8 +20,8 @@ pub struct WorkerBody {
     pub state: String,
     /// Reason for the state; null if nothing more is known.
     pub reason: Option<String>,
-    /// Time since which the worker takes no requests, RFC 3339 in UTC. A trial that fails does not change it. Null
-    /// unless the state is `unhealthy` or `broken`.
+    /// Time since which the worker takes no requests, RFC 3339 in UTC. A failed trial does not
+    /// change this time. Null unless the state is `unhealthy` or `broken`.
     #[schema(format = DateTime)]
     pub down_since: Option<String>,
     /// Time at which the worker is tried again, RFC 3339 in UTC: the next health check if it is `unhealthy`, the end of the
@@ -203,8 +203,8 @@ pub struct NewWorker {
     pub batch_tokens: Option<JsonWholeNumber>,
 }
 
-/// Changes to a worker. Only the thresholds can be changed above which the worker's engine counts as overloaded and
-/// gets no new requests.
+/// Changes to a worker. Only the overload thresholds can be changed. Above a threshold, the
+/// worker's engine counts as overloaded and gets no new requests.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = WorkerPatch)]

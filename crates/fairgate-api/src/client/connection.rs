@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{GatewayHttpClient, GatewayHttpRequest, HttpProblem, base_path};
 
-/// Task that moves the bytes of one connection. It ends when this is dropped.
+/// Task that moves the bytes of one connection. Dropping this value ends the task.
 pub(super) struct ConnectionTask(JoinHandle<Result<(), hyper::Error>>);
 
 impl Drop for ConnectionTask {
@@ -28,8 +28,8 @@ impl Drop for ConnectionTask {
 }
 
 impl GatewayHttpClient {
-    /// Sends a request, and returns the response as soon as its head has come. The body comes as long as the connection's
-    /// task is kept.
+    /// Sends a request, and returns the response as soon as its head has arrived. The body can be
+    /// read only while the caller keeps the returned `ConnectionTask`.
     pub(super) async fn open(
         &self,
         ask: GatewayHttpRequest,

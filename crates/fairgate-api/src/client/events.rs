@@ -17,18 +17,19 @@ use crate::event_stream::{EventStreamReader, ServerSentEvent};
 /// Response to a request for events.
 #[derive(Debug)]
 pub enum EventStreamReply {
-    /// The events come one after the other.
+    /// The response is a stream of events.
     Open(Box<EventStream>),
-    /// The response has another status than 200, or is no stream of events.
+    /// The status of the response is not 200, or its content is not a stream of events.
     Refused(GatewayHttpResponse),
 }
 
-/// Events of a response, in the order in which they come. The connection is closed when this is dropped.
+/// Events of a response, in the order of their arrival. Dropping this value closes the connection.
 pub struct EventStream {
     url: Uri,
     body: Incoming,
     reader: EventStreamReader,
-    /// Events that have come and were not taken yet. They came in one piece of the body, so they are bounded.
+    /// Events that have arrived and were not taken yet. They come from one chunk of the body, so
+    /// their number is bounded.
     ready: VecDeque<ServerSentEvent>,
     _connection: ConnectionTask,
 }
@@ -69,7 +70,8 @@ impl GatewayHttpClient {
 }
 
 impl EventStream {
-    /// Waits for the next event; `None` once the response has ended. An event that was not complete is left out.
+    /// Waits for the next event. Returns `None` after the end of the response. An incomplete last
+    /// event is left out.
     ///
     /// Cancel safe: an event is not lost if the future is dropped before it is ready.
     pub async fn next(&mut self) -> Result<Option<ServerSentEvent>, GatewayHttpError> {

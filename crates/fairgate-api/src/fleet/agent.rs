@@ -22,8 +22,9 @@ pub struct NewAgent {
     /// If true, the agent does not send requests through the gateway, reports its usage itself, and gets no task keys.
     #[serde(default)]
     pub reports_tokens: bool,
-    /// Labels of the agent, such as `docker` or `machine:m1`: names, optionally after a name and a colon. The agent has
-    /// the label `type:TYPE` in any case. A project may require labels.
+    /// Labels of the agent, such as `docker` or `machine:m1`. A label is a name, or two names with
+    /// a colon between them. The agent always has the label `type:TYPE` as well. A project may
+    /// require labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<AgentLabelSchema>, max_items = 32)]
     pub labels: Vec<String>,

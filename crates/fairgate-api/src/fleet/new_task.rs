@@ -25,10 +25,10 @@ pub struct NewTasks {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTask {
-    /// Name of the task, unique among all tasks. It has up to 128 of the characters that a project's name may have, and may
-    /// begin with its project's name and a colon; with a tenant's key or an agent's token it must. If absent, a name such
-    /// as `PROJECT-1` is generated. A task that exists already with the same content is left alone, so that a file may be
-    /// added twice.
+    /// Name of the task, unique among all tasks: up to 128 of the characters that a project's name
+    /// may have. It may begin with its project's name and a colon; for a tenant's key or an agent's
+    /// token, it must. If absent, a name such as `PROJECT-1` is generated. A task that already
+    /// exists with the same content is left alone, so a file may be added twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         min_length = 1,

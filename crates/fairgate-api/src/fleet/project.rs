@@ -54,7 +54,8 @@ pub struct NewProject {
     )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<u64>,
-    /// Rights of the project's task keys. What is absent is closed: the default class, and no leases or pins.
+    /// Rights of the project's task keys. Without a stated right, they use the default class only,
+    /// and get no leases or pins.
     #[serde(
         default,
         skip_serializing_if = "RightsPatchBody::is_empty",
@@ -106,7 +107,8 @@ pub struct ProjectPatch {
     )]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<Option<u64>>,
-    /// Rights of the project's task keys to change. They hold for running tasks within two seconds.
+    /// Changes of the rights of the project's task keys. They take effect for running tasks within
+    /// two seconds.
     #[serde(
         default,
         skip_serializing_if = "RightsPatchBody::is_empty",
@@ -140,17 +142,20 @@ pub struct ProjectView {
     pub budget: Option<u64>,
     /// Rights of the project's task keys.
     pub rights: RightsBody,
-    /// Tokens that the project used in the rolling window. The tokens of the oldest 24th of the window fade linearly.
+    /// Tokens that the project used in the rolling window. Tokens in the oldest 24th of the window
+    /// count only in part, which falls linearly to 0.
     pub used: u64,
-    /// Tokens that the project is charged for in the window: for each claim, the tokens that it used or the price of its
-    /// agent's time, whichever is more, unless the fleet counts one of them alone. The share is computed from it.
+    /// Tokens that the project is charged for in the window. Each claim is charged the larger of
+    /// its used tokens and the price of its agent's time, unless the configuration names one of the
+    /// two. `got_share` is computed from this sum.
     pub charged: u64,
     /// Number of tasks that were completed in the window without a call through the gateway. Tasks of agents that report
     /// their tokens themselves do not count.
     pub completed_without_calls: u64,
     /// Tokens that are reserved for the project's running tasks and requests in flight, and not used yet.
     pub reserved: u64,
-    /// Tokens that count as spent because the project was idle before it got work again. They fade within one window.
+    /// Tokens that count as spent because the project was idle before it got work again. They fall
+    /// to 0 within one window.
     pub baseline: u64,
     /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; absent before the
     /// first.

@@ -1,8 +1,9 @@
-//! Forms of names that fields of several bodies have, for the OpenAPI document.
+//! Schemas of names that several bodies contain, for the OpenAPI document.
 
 use utoipa::ToSchema;
 
-/// A label that a tenant, project or task requires, such as `docker` or `machine:m1`: a name, optionally after a name and a colon.
+/// A label that a tenant, project or task requires, such as `docker` or `machine:m1`: a name, or
+/// two names with a colon between them.
 #[derive(Clone, Debug, ToSchema)]
 #[schema(
     value_type = String,

@@ -107,7 +107,7 @@ impl TaskState {
     /// All values, in the order of their declaration.
     pub const ALL: &[Self] = Self::VARIANTS;
 
-    /// Returns the name of the value, as the API and the database spell it.
+    /// Returns the name of the value in the API and the database.
     pub fn word(self) -> &'static str {
         self.into()
     }
@@ -130,7 +130,8 @@ impl TaskState {
         match self {
             Defined => matches!(next, Ready | Paused | Failed),
             Ready => matches!(next, Assigned | Paused | Failed | Defined),
-            // Back to READY: released, retired agent, or the lease ran out before the agent began.
+            // An assigned task becomes READY if it is released, its agent is retired, or the lease
+            // ends early.
             Assigned => matches!(
                 next,
                 InProgress | Ready | Paused | Blocked | Failed | Completed | WaitingInput

@@ -20,7 +20,7 @@ pub struct TaskLine {
     pub title: String,
     /// Current state of the task.
     pub state: TaskState,
-    /// Reason for the state, for people; absent if the state speaks for itself.
+    /// Reason for the state, for people; absent if the state needs no reason.
     pub reason: Option<String>,
     /// Priority among the tasks of the project. Tasks with a lower number start first.
     pub priority: i64,
@@ -82,13 +82,14 @@ pub struct TaskView {
     pub money_max: Option<TaskMoney>,
     /// Money that the task's requests through the gateway have cost, over all its claims; 0 for models without a price.
     pub money: TaskMoney,
-    /// Number of times in a row that the task's agent put it off, because of a limit or for something that is not there
-    /// yet. Limits that the gateway saw are not counted.
+    /// Number of times in a row that an agent postponed the task, because of a limit or because
+    /// something is not there yet. Limits that the gateway saw are not counted.
     pub put_offs: u32,
     /// Number of requests that agents sent through the gateway for the task.
     pub calls: u64,
-    /// Tokens that the task was charged for in its project's share: its used tokens, or the price of its agents' time if
-    /// that is more. Of a claim that goes on, only the tokens count so far.
+    /// Tokens that the task was charged for in its project's share: for each claim, its used
+    /// tokens, or the price of its agent's time if that is more. For an active claim, only the
+    /// tokens count.
     pub charged: u64,
     /// Time for which agents held the task in claims that ended, in milliseconds, without waits for a provider's limit
     /// or an outage.

@@ -4,8 +4,8 @@ use fairgate_money::MicroUnits;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
-/// Amount of money as a decimal text, such as `"50"` or `"0.25"`: below 1000000000, with at most six places. A number
-/// would be read as a float by many clients.
+/// Amount of money as a decimal text, such as `"50"` or `"0.25"`: below 1000000000, with at most
+/// six places. It is a text because many clients would read a number as a float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$", example = "2.50")]
 pub struct TaskMoney(pub MicroUnits);

@@ -12,7 +12,8 @@ pub enum WebhookEventKind {
     Question,
     /// A task is blocked until a person restarts or skips it.
     Blocked,
-    /// A budget of a project, of all projects together, of a tenant or of a group is used up to 80 % or 100 %.
+    /// A budget has reached 80 % or 100 %: of a project, all projects together, a tenant or a
+    /// group.
     Budget,
     /// The lease of an agent ran out while it held a task.
     AgentLost,
@@ -22,7 +23,7 @@ impl WebhookEventKind {
     /// All kinds of events.
     pub const ALL: [Self; 4] = [Self::Question, Self::Blocked, Self::Budget, Self::AgentLost];
 
-    /// Returns the name of the kind, as bodies and the configuration have it.
+    /// Returns the name of the kind in bodies and in the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Self::Question => "question",
@@ -71,7 +72,7 @@ pub struct WebhookView {
     pub events: Vec<WebhookEventKind>,
     /// Number of events that wait for their delivery.
     pub pending: u64,
-    /// Time of the oldest event that waits, in microseconds since 1970; absent if none does.
+    /// Time of the oldest event that waits, in microseconds since 1970; absent if no event waits.
     pub oldest_at: Option<i64>,
     /// Number of events that were delivered.
     pub delivered: u64,
@@ -81,9 +82,9 @@ pub struct WebhookView {
     pub dropped: u64,
     /// Time of the last delivery, in microseconds since 1970; absent if there was none.
     pub delivered_at: Option<i64>,
-    /// Failure of the last try that failed; absent if none did.
+    /// Failure of the last try that failed; absent if no try has failed.
     pub error: Option<String>,
-    /// Time of the last try that failed, in microseconds since 1970; absent if none did.
+    /// Time of the last try that failed, in microseconds since 1970; absent if no try has failed.
     pub error_at: Option<i64>,
 }
 
