@@ -83,7 +83,7 @@ pub struct ControlPlane {
     pub(crate) histories: Arc<PoolHistories>,
     pub(crate) watchers: Arc<Semaphore>,
     pub(crate) searches: Semaphore,
-    /// Permits to read a journal: one look at a time.
+    /// Permit to read a journal. There is only one permit, so one journal is read at a time.
     pub(crate) journal_looks: Arc<Semaphore>,
     journal_lines_max: AtomicU64,
     pub(crate) claims: Semaphore,
@@ -93,7 +93,8 @@ pub struct ControlPlane {
     /// Secret that seals the sessions, once it has been read from the store.
     pub(crate) session_secret: OnceCell<InstallationSecret>,
     pub(crate) projects: ProjectsCache,
-    /// Held while an operator changes a pool: the state before, which the audit trail gets, is then that of the change.
+    /// Held while an operator changes a pool, so that the audit trail gets the state right before
+    /// this change.
     pub(crate) pool_changes: Mutex<()>,
     reloader: OnceLock<Box<dyn ConfigReloader>>,
 }
@@ -131,8 +132,8 @@ impl ControlPlane {
         sample_until_closing(self.histories.clone(), self.data.clone()).await;
     }
 
-    /// Takes a sample of each pool for its history, as if it were this time, and stops the time of the histories there.
-    /// For tests, which have a time of their own.
+    /// Sets the time of the histories, and takes a sample of each pool at that time. For tests that
+    /// control the time.
     pub async fn sample_pools_at(&self, time: UnixMicros) {
         self.histories.set_time(time);
         self.histories.sample(&self.data.pools.all(), &self.data.refusals).await;

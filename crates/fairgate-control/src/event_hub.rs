@@ -8,19 +8,20 @@ use fairgate_api::admin::PoolView;
 use fairgate_store::AttemptRow;
 use tokio::sync::broadcast;
 
-/// Number of events that a slow reader may be behind. Beyond that, it misses some.
+/// Maximum number of events that a slow reader may be behind. A reader that is further behind
+/// misses events.
 const BEHIND_MAX: usize = 512;
 
 /// One event for all readers.
 #[derive(Clone, Debug)]
 pub(crate) enum HubEvent {
-    /// The pools were looked at. The text is what changed, for the admin; `None` if nothing did.
+    /// The pools were read. The text has what changed, for the admin; `None` if nothing changed.
     Live(Option<Arc<str>>),
     /// An attempt has ended with this row.
     Ended(Arc<AttemptRow>),
-    /// So many attempts have ended that the hub itself missed this number of them.
+    /// The hub itself missed this number of ended attempts, because too many ended at once.
     EndedMissed(u64),
-    /// The fleet has changed. The text is what changed, for the admin.
+    /// The fleet has changed. The text has what changed, for the admin.
     Fleet(Arc<str>),
     /// A change was audited, for the admin.
     Audit(Arc<str>),
@@ -33,7 +34,7 @@ pub(crate) struct EventHub {
     readers: AtomicUsize,
     /// True while a task looks for events.
     is_looking: Mutex<bool>,
-    /// The views of the last look, from which a reader that comes later begins.
+    /// The views of the last look, which a new reader gets first.
     last: Mutex<HashMap<Arc<str>, Arc<PoolView>>>,
 }
 
@@ -56,7 +57,7 @@ impl Default for EventHub {
 }
 
 impl EventHub {
-    /// Returns true if there is no reader, and then no longer counts a task as looking.
+    /// Returns true if there is no reader. The task that looks for events then counts as stopped.
     pub(crate) fn stop_unread(&self) -> bool {
         let mut is_looking = self.is_looking.lock().unwrap_or_else(PoisonError::into_inner);
         let is_unread = self.readers.load(Ordering::Acquire) == 0;
@@ -70,7 +71,7 @@ impl EventHub {
         let _ = self.events.send(event);
     }
 
-    /// Replaces the view of a pool, and returns the one before.
+    /// Replaces the view of a pool, and returns the former view.
     pub(crate) fn put_view(&self, pool: &Arc<str>, view: &Arc<PoolView>) -> Option<Arc<PoolView>> {
         self.last().insert(pool.clone(), view.clone())
     }

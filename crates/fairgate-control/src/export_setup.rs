@@ -6,7 +6,8 @@ use fairgate_config::ClickHouseConfig;
 use fairgate_export::{ClickHouseTarget, ExportOptions, LedgerExport};
 use fairgate_store::Store;
 
-/// Creates the export to the ClickHouse of a configuration. It does nothing before it is run.
+/// Creates the export to the ClickHouse of a configuration. The export does nothing until it is
+/// run.
 pub(crate) fn export_to(clickhouse: &ClickHouseConfig, store: &Store) -> Arc<LedgerExport> {
     let credential = clickhouse.user_and_password();
     let target = ClickHouseTarget {

@@ -6,8 +6,8 @@ use fairgate_proxy::phase::GatewayPhase;
 
 use crate::control_plane::ControlPlane;
 
-/// Exports the ledger, if the configuration asks for it, until the gateway closes. The rows of the last moments stay in the
-/// ledger for the next process.
+/// Exports the ledger, if the configuration asks for it, until the gateway closes. Rows that were
+/// not exported by then are exported by the next process.
 pub async fn export_until_closing(app: Arc<ControlPlane>) {
     let Some(export) = app.export.clone() else { return };
     let mut phase = app.data.phase.watch();

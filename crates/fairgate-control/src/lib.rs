@@ -2,8 +2,8 @@
 //! live view, the metrics, the fleet's API for agents and its webhooks, the export of the ledger, and the
 //! removal of old rows.
 //!
-//! [`control_plane`] holds what the control plane keeps between requests. No request to a model passes through this
-//! crate, so a fault here does not hold up any.
+//! [`control_plane`] holds what the control plane keeps between requests. No request to a model
+//! passes through this crate, so a fault here does not delay such a request.
 
 pub mod admin;
 pub mod control_plane;

@@ -1,5 +1,7 @@
-//! Live views of the pools, and their history. Views are made from the pools' flows, which all readers within 200 ms
-//! share; only who asks for requests one by one gets a snapshot with the queues.
+//! Live views of the pools, and the pools' histories.
+//!
+//! Views are made from the flows of a pool. All readers within 200 ms share one copy of the flows.
+//! Only a call that needs single requests gets a snapshot with the queues.
 
 mod activity;
 mod classes;

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 /// Number of wrong tokens that an address may send in a minute.
 const TRIES_MAX: u32 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Number of addresses that are remembered. If there are more, all of them share one count, so that nobody gains by
-/// having many.
+/// Number of addresses that are remembered. Further addresses share one count, so that a client
+/// gains nothing from many addresses.
 const ADDRESSES_MAX: usize = 10_000;
 
 /// Wrong tokens by address, in the last minute.
@@ -25,8 +25,8 @@ struct TriesOfAddress {
 }
 
 impl LoginTries {
-    /// Counts a try. Returns the time until the address may try again, if it has had its tries. A try that succeeds is
-    /// taken back with [`LoginTries::succeeded`].
+    /// Counts a try. If the address has used up its tries, the error is the time until the next
+    /// one. The caller takes a successful try back with [`LoginTries::succeeded`].
     pub(crate) fn begin(&self, address: Option<IpAddr>) -> Result<(), Duration> {
         let now = Instant::now();
         let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,8 @@ impl LoginTries {
     }
 }
 
-/// Returns the address, or the network of 64 bits of an IPv6 address, which one client has as a whole.
+/// Returns an IPv4 address unchanged, and for an IPv6 address its 64-bit network, because one
+/// client has the whole network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -31,7 +31,7 @@ async fn remove_old_logs(app: &ControlPlane, before: UnixMicros) -> Result<u64, 
 pub async fn prune_until_closing(app: Arc<ControlPlane>) {
     let mut phase = app.data.phase.watch();
     loop {
-        // Read every time, because a reload may have changed it.
+        // The setting is read every time, because a reload may have changed it.
         let days = app.data.config.load().store.keep_days;
         if let Some(days) = days {
             let before = UnixMicros(wall_clock::now().0.saturating_sub(i64::from(days) * DAY_US));

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time for which a session that was looked up counts as not revoked. On the gateway that revokes it, it ends at once.
+/// Time for which a session that was looked up counts as not revoked. On the gateway that revokes
+/// the session, it ends at once.
 const REVOKED_AGE_MAX: Duration = Duration::from_secs(2);
 /// Number of sessions whose state is remembered.
 const REMEMBERED_MAX: usize = 4096;

@@ -1,9 +1,9 @@
 //! Delivers the fleet's events to webhooks. [`fairgate_fleet`] keeps the events and says when each is due; this module
 //! only sends them and reports the results.
 //!
-//! Deliveries run beside everything else: the fleet never waits for a receiver. A webhook has at most
-//! `IN_FLIGHT_MAX` requests at once, each for at most `sender::SEND_TIMEOUT`, so that a receiver that hangs holds up
-//! nobody but itself.
+//! Deliveries run beside everything else: the fleet never waits for a receiver. A webhook has at
+//! most `IN_FLIGHT_MAX` requests at once, each for at most `sender::SEND_TIMEOUT`. So a receiver
+//! that hangs delays only its own events.
 
 mod sender;
 #[cfg(test)]
@@ -27,7 +27,8 @@ use crate::control_plane::ControlPlane;
 
 /// Largest number of requests to one webhook at once.
 const IN_FLIGHT_MAX: u32 = 4;
-/// Interval at which events that other servers or rounds wrote, and those that are due again, are looked for.
+/// Interval at which the database is searched for events of other servers and for events that are
+/// due again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Interval at which budgets are checked.
 const BUDGETS_EVERY: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ pub async fn deliver_until_draining(app: Arc<ControlPlane>) {
 /// Requests to webhooks that are in flight, and what is needed to start further ones.
 struct WebhookDeliveries<W> {
     fleet: Fleet,
-    /// Returns the webhooks of the configuration in force.
+    /// Returns the webhooks of the current configuration.
     webhooks: W,
     in_flight: HashMap<String, u32>,
     sends: JoinSet<(WebhookDelivery, WebhookResult)>,
@@ -191,7 +192,7 @@ impl<W: Fn() -> Vec<WebhookConfig>> WebhookDeliveries<W> {
     }
 }
 
-/// Returns whether an action that is due every so often is due now, and notes that it is done.
+/// Returns whether an action with this interval is due now. If so, sets `last` to now.
 fn is_due(last: &mut Option<Instant>, now: Instant, every: Duration) -> bool {
     let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= every);
     if is_due {

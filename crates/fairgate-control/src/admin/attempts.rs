@@ -23,17 +23,18 @@ use super::page::page_length;
 use super::query::{NameFilter, QueryParams};
 use crate::control_plane::ControlPlane;
 
-/// Returns the row as its tenant may see it. The costs are those without the cache, because the real costs depend
-/// on what others have sent. A class is replaced by its family, because what is cached decides which class of its
-/// family a request is in. Where tenants share what is cached, it decides on the worker too, which is then not shown.
+/// Returns a row as its tenant may see it. The row gets the costs without the cache, because the
+/// real costs depend on the prompts of others. For the same reason, a class is replaced by its
+/// family. In a pool whose tenants share cached prompts, the worker is left out as well.
 ///
-/// `cached_tokens`, and with it the money, stays: it is only what the engine says to the client in its answer.
+/// `cached_tokens` and the money stay, because the engine itself reports the cached tokens to the
+/// client.
 pub(super) fn for_tenant(app: &ControlPlane, row: AttemptBody) -> AttemptBody {
     let pool = row.pool.as_deref().and_then(|pool| app.data.pools.named(pool));
     let setup = pool.as_ref().map(|pool| pool.setup());
     let family = setup.as_ref().zip(row.class.as_deref());
     let family = family.and_then(|(setup, class)| setup.family(class).map(str::to_owned));
-    // Of a pool that is gone, it is not known any more.
+    // A pool that no longer exists is treated as one with a shared cache.
     let shares = setup.is_none_or(|setup| setup.shares_cached_prompts());
     AttemptBody {
         estimate_tokens: row.estimate_uncached_tokens,
@@ -113,7 +114,8 @@ fn usage_name(source: UsageSource) -> &'static str {
     }
 }
 
-/// Returns a page as the API shows it; `shown` makes what the viewer may see of a row.
+/// Returns a page as the API shows it. `shown` converts each row to the form that the viewer may
+/// see.
 pub(super) fn attempt_list(
     page: AttemptPage,
     shown: impl FnMut(AttemptRow) -> AttemptBody,
@@ -230,7 +232,7 @@ pub(super) struct AttemptsQuery {
 /// Longest wait that can be searched for, in milliseconds.
 const WAIT_MS_MAX: u64 = 86_400_000;
 
-/// Reads a least wait in milliseconds, and refuses more than a day.
+/// Reads a minimum wait in milliseconds. Refuses a wait of more than a day.
 pub(super) fn wait_up_to_a_day<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
@@ -249,8 +251,8 @@ pub(super) struct OutcomeNameSchema(String);
 
 /// Lists the rows of the ledger, newest first.
 ///
-/// A search by anything but request, tenant and time looks back one day at most, or over one million rows, and then says
-/// where it stopped; `next` continues from there.
+/// A search by anything but request, tenant and time looks back one day at most, or over one
+/// million rows. The response then says where the search stopped, and `next` continues from there.
 #[utoipa::path(
     get, path = "/api/v1/attempts", tag = "usage", params(AttemptsQuery),
     responses((status = 200, description = "The rows", body = AttemptList)),

@@ -21,10 +21,10 @@ use super::path::PathName;
 use super::query::QueryParams;
 use crate::control_plane::ControlPlane;
 
-/// Part of a budget from which on it is listed if no part is asked for, in percent.
+/// Default of `used_percent`: the least used part of a listed budget, in percent.
 const NEARLY_SPENT: u32 = 90;
 
-/// Selects the budgets of which much is used.
+/// Selects budgets by the part that is used.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]

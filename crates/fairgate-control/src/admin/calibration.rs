@@ -19,9 +19,10 @@ use super::pools::pool_by_name;
 use super::unit_switch::unit_switch;
 use crate::control_plane::ControlPlane;
 
-/// Shows what the time of a pool's workers costs, and what tenants use of it.
+/// Shows what the time of a pool's workers costs, and how much of it each tenant uses.
 ///
-/// The prices are learned while requests stream, whatever the pool counts, unless the configuration states them.
+/// The gateway learns the prices from streamed requests, in a pool of any unit, unless the
+/// configuration states them.
 #[utoipa::path(
     get, path = "/api/v1/pools/{pool}/calibration", tag = "operation",
     params(("pool" = String, Path, description = "The pool's name")),
@@ -59,7 +60,7 @@ fn prices_body(
     WorkerPricesBody { request, input, input_input, cached, output, context_output }
 }
 
-/// Returns the sentences that concern all workers of a pool whose prices are learned.
+/// Returns the notes that hold for all workers of a pool with learned prices.
 fn pool_notes(app: &ControlPlane, pool: &PoolHandle) -> Vec<String> {
     let others = app.data.other_gateways();
     let of_others = (others > 0).then(|| {
@@ -73,7 +74,7 @@ fn pool_notes(app: &ControlPlane, pool: &PoolHandle) -> Vec<String> {
     of_others.into_iter().chain(of_weights).collect()
 }
 
-/// Returns a worker as the API shows it. `of_all` are the sentences that concern all workers.
+/// Returns a worker as the API shows it. `of_all` are the notes that hold for all workers.
 fn worker_body(worker: WorkerCalibration, of_all: &[String]) -> WorkerCalibrationBody {
     let requests = worker.requests.iter().map(|request| TypicalRequestBody {
         tenant: request.tenant.to_string(),
@@ -120,7 +121,7 @@ fn token_weights(workers: &[WorkerCalibration]) -> Option<NearestTokenWeightsBod
     })
 }
 
-/// Sums up what each tenant used of all workers.
+/// Sums the work of each tenant over all workers.
 fn tenants(workers: &[WorkerCalibration]) -> Vec<TenantWorkBody> {
     let mut sums: BTreeMap<&str, TenantWork> = BTreeMap::new();
     for (tenant, work) in workers.iter().flat_map(|worker| &worker.tenants) {

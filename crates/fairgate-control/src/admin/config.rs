@@ -1,4 +1,4 @@
-//! Handlers that show the configuration in force, and the policy of a pool as a tree.
+//! Handlers that show the current configuration, and the policy of a pool as a tree.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::policy_tree::{PolicyNodeBody, PolicyTreeBuilder};
 use super::pools::pool_by_name;
 use crate::control_plane::ControlPlane;
 
-/// The configuration in force.
+/// The current configuration.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = EffectiveConfig)]
 pub(super) struct ConfigBody {
@@ -32,14 +32,14 @@ pub(super) struct SettingBody {
     path: String,
     /// Value, as the configuration file spells it; null if there is none, or if it is secret.
     value: Option<String>,
-    /// Place that a secret is from, such as `environment variable OPENAI_API_KEY`, or `a secret` if that is not known.
-    /// Null if the setting is no secret.
+    /// Source of a secret, such as `environment variable OPENAI_API_KEY`, or `a secret` if the
+    /// source is not known. Null if the setting is not secret.
     secret: Option<String>,
     /// True if a change needs a restart.
     needs_restart: bool,
 }
 
-/// Shows the configuration in force, defaults included. Secrets are shown by the place that they are from.
+/// Shows the current configuration with all defaults. For a secret, only the source is shown.
 #[utoipa::path(
     get, path = "/api/v1/config", tag = "operation",
     responses((status = 200, description = "All settings", body = ConfigBody)),
@@ -68,9 +68,11 @@ pub(super) struct PoolPolicyBody {
     root: PolicyNodeBody,
 }
 
-/// Shows the policy of a pool as a tree, with the weights, caps and holds that apply at this moment.
+/// Shows the policy of a pool as a tree, with the weights, caps and holds that apply at this
+/// moment.
 ///
-/// The flows of groups, tenants and keys are those of the directory, also if they never sent a request.
+/// All groups, tenants and keys of the directory are shown as flows, even if they never sent a
+/// request.
 #[utoipa::path(
     get, path = "/api/v1/pools/{pool}/policy", tag = "operation",
     params(("pool" = String, Path, description = "The pool's name")),

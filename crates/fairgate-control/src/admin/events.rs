@@ -1,7 +1,7 @@
-//! The stream of events: what changed in the pools, requests that ended, the fleet, and audited changes.
+//! The stream of events: changes of the pools and the fleet, ended requests, and audited changes.
 //!
-//! One task looks for all readers. A reader that is slower than the events gets an event about the gap, and a whole view again;
-//! nothing is kept for it beyond a bounded number of events.
+//! One task finds the changes for all readers. A reader that is too slow gets a `gap` event, and
+//! then a whole view again. Only a bounded number of events is kept for a reader.
 
 mod fleet_changes;
 mod hub;
@@ -51,8 +51,8 @@ pub(super) struct EventsQuery {
     /// Returns only events `live` and `ended` of this pool.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
     pool: Option<NameFilter>,
-    /// Session that a browser's page uses: `admin` or `me`. Instead of the header `x-fairgate-session`, because an
-    /// `EventSource` cannot send headers.
+    /// Session of the browser's page: `admin` or `me`. It replaces the header `x-fairgate-session`,
+    /// because an `EventSource` cannot send headers.
     #[param(nullable = false)]
     #[serde(rename = "session")]
     _session: Option<String>,
@@ -107,17 +107,23 @@ impl<'de> Deserialize<'de> for EventKinds {
 pub(super) struct GatewayEventBody {
     /// Type of the event: `live`, `ended`, `fleet`, `audit`, or `gap` if the reader was too slow and events are missing.
     event: String,
-    /// JSON. `live`: `at`, `full` and `pools`; with `full` they are whole, as in the live view, else each has only its
-    /// changed fields and whole changed rows, and in `gone` the names of rows that are gone. For a tenant they are the
-    /// changed pools of `/api/v1/me`. `ended`: a row as in `/api/v1/attempts`. `fleet`: the changed `projects`, `running`
-    /// tasks and `agents`. `audit`: an entry of the audit trail. `gap`: `kinds` and `missed`, the number of events.
+    /// JSON that depends on the type of the event:
+    ///
+    /// - `live`: `at`, `full` and `pools`. If `full` is true, the pools are whole, as in the live
+    ///   view. Otherwise a pool has only its changed fields and its changed rows, and `gone` names
+    ///   the rows that no longer exist. A tenant gets the changed pools of `/api/v1/me`.
+    /// - `ended`: a row as in `/api/v1/attempts`.
+    /// - `fleet`: the changed `projects`, `running` tasks and `agents`.
+    /// - `audit`: an entry of the audit trail.
+    /// - `gap`: `kinds`, and `missed`, the number of missing events.
     data: String,
 }
 
-/// Streams what changes, as server-sent events.
+/// Streams changes as server-sent events.
 ///
-/// The first event `live`, and the first one after a `gap`, is whole; later ones have only what changed, at most one a
-/// second. `ended` has the requests that this gateway answers. The stream ends when the gateway drains.
+/// The first `live` event, and the first one after a `gap`, has whole pools. Later `live` events
+/// have only changes, and come at most once a second. `ended` has the requests that this gateway
+/// answers. The stream ends when the gateway drains.
 #[utoipa::path(
     get, path = "/api/v1/events", tag = "operation", params(EventsQuery), security(("admin" = []), ("tenant" = [])),
     responses(
@@ -175,9 +181,9 @@ struct EventSubscriber {
     tenant: Option<Arc<Caller>>,
     kinds: EventKinds,
     pool: Option<String>,
-    /// True once the reader has had a whole view.
+    /// True after the reader got whole views of the pools.
     is_whole: bool,
-    /// A tenant's pools, as they were sent last.
+    /// State of each pool that a tenant was sent last.
     mine: HashMap<String, Value>,
     ready: VecDeque<Event>,
     _permit: OwnedSemaphorePermit,
@@ -217,12 +223,12 @@ impl EventSubscriber {
         self.ready.push_back(Event::default().event(kind).data(data));
     }
 
-    /// Tells that events of these kinds are missing.
+    /// Sends a `gap` event, because events of these kinds are missing.
     fn put_gap(&mut self, kinds: &[&str], missed: u64) {
         self.put("gap", &json!({"kinds": kinds, "missed": missed}).to_string());
     }
 
-    /// Tells of the pools: all of them at first, then what changed.
+    /// Sends the pools: all of them whole at first, then only changes.
     async fn live(&mut self, news: Option<Arc<str>>) {
         if self.tenant.is_some() {
             return self.live_of_tenant().await;
@@ -247,7 +253,7 @@ impl EventSubscriber {
         self.pool.as_deref().is_none_or(|wanted| pool["pool"] == wanted)
     }
 
-    /// Tells a tenant of its own flows.
+    /// Sends a tenant the changes of the tenant's own flows.
     async fn live_of_tenant(&mut self) {
         let Some(caller) = self.tenant.clone() else { return };
         if !self.is_whole {
@@ -275,7 +281,7 @@ impl EventSubscriber {
         }
     }
 
-    /// Tells of an attempt that ended, if it is the reader's own.
+    /// Sends an ended attempt, if it is in the wanted pool and the reader may see it.
     fn ended(&mut self, row: &AttemptRow) {
         let is_wanted = |wanted: &String| row.pool.as_deref() == Some(wanted.as_str());
         if !self.pool.as_ref().is_none_or(is_wanted) {

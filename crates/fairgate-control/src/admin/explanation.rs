@@ -15,11 +15,12 @@ use fairgate_store::AttemptRow;
 use fairgate_api::admin::ServiceView;
 use fairgate_proxy::rounding::floor_to_u64;
 
-/// Name that stands for all other tenants in what a tenant sees.
+/// Name that a tenant sees instead of the names of all other tenants.
 pub(super) const OTHERS: &str = "others";
 
-/// Replaces the names of other owners by their count, because a tenant may not see the names. At a bands node by group,
-/// tenant, key or project, the classes are owners. At a bands node by `class`, they are names of the policy, and stay.
+/// Replaces the names of other owners by their count, because a tenant may not see these names. At
+/// a bands node by group, tenant, key or project, the classes are owners. At a bands node by
+/// `class`, the classes are names of the policy, and stay.
 pub(super) fn hide_others(waiting: &mut WaitingRequest, services: &mut [ServiceView]) {
     let counted = |names: &mut Vec<Arc<str>>| match names.len() {
         0 => {}
@@ -41,8 +42,8 @@ pub(super) fn hide_others(waiting: &mut WaitingRequest, services: &mut [ServiceV
     }
 }
 
-/// Removes the levels at which the flow is a class of a family. Such a level would show a tenant what is cached,
-/// because that decides which class of its family a request is in.
+/// Removes the levels at which the flow is a class of a family. What is cached decides which class
+/// of its family a request is in, so such a level would show a tenant what is cached.
 pub(super) fn hide_buckets(
     waiting: &mut WaitingRequest,
     services: &mut Vec<ServiceView>,
@@ -57,7 +58,7 @@ pub(super) fn hide_buckets(
     services.retain(|_| levels.next().copied().unwrap_or(true));
 }
 
-/// Tells if an explanation shows the token counts of the scheduler.
+/// States whether an explanation shows the token counts of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShownTokens {
     All,
@@ -96,7 +97,8 @@ pub(super) fn explain_waiting(
     story
 }
 
-/// Says in one sentence why a request waits, how many go before it, how long that may take, and who they are.
+/// Returns one sentence: why a request waits, how many requests go before it, how long that may
+/// take, and whose they are.
 pub(super) fn first_sentence(
     waiting: &WaitingRequest,
     ahead: &[RequestsAhead],
@@ -132,7 +134,8 @@ pub(super) fn first_sentence(
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Says who has most of the requests that go before this one, and by which rule.
+/// Names the flow with most of the requests that go before this one, and the rule that orders them
+/// so.
 fn who_goes_before(waiting: &WaitingRequest, ahead: &[RequestsAhead]) -> Option<String> {
     let most = ahead.iter().max_by_key(|ahead| ahead.requests)?;
     let own: Vec<&str> = waiting.levels.iter().map(|level| &*level.flow).collect();
@@ -163,7 +166,7 @@ fn their(are_many: bool) -> &'static str {
     if are_many { "their" } else { "its" }
 }
 
-/// Says in one sentence how a request ended.
+/// Returns one sentence on how a request ended.
 pub(super) fn ended_sentence(row: &AttemptRow) -> String {
     let ms = |micros: u64| duration(micros / 1000);
     let code = row.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();

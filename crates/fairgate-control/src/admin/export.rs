@@ -18,9 +18,9 @@ use super::auth::AdminCaller;
 use super::query::QueryParams;
 use crate::control_plane::ControlPlane;
 
-/// Days that are compared unless the caller says otherwise.
+/// Default number of days to compare.
 const DAYS: u32 = 7;
-/// Most days that are compared at once.
+/// Maximum number of days in one comparison.
 const DAYS_MAX: u32 = 366;
 
 /// Selects the days to compare.
@@ -35,8 +35,8 @@ pub(super) struct ExportCheckQuery {
 
 /// Compares the ledger with its copy in ClickHouse.
 ///
-/// Counts, tokens and money of each day are compared. Rows that may still be on their way are left out on both sides. A
-/// difference is looked at again for some seconds before it is shown.
+/// Counts, tokens and money of each day are compared. Rows that may still be in transit are left
+/// out on both sides. A difference is checked again for some seconds before it is shown.
 #[utoipa::path(
     get, path = "/api/v1/export/check", tag = "usage", params(ExportCheckQuery),
     responses(
@@ -70,9 +70,10 @@ pub(super) async fn check(
     }))
 }
 
-/// Returns the first of `days` days up to today, but none of which the ledger may have removed rows already.
+/// Returns the first day to compare. The range is `days` days up to today, without days from which
+/// the ledger may have removed rows.
 fn first_day(today: UtcDay, days: u32, keep_days: Option<u32>) -> UtcDay {
-    // Rows leave by the hour of their arrival, so the day before the last whole one is there in part.
+    // Rows are removed hour by hour, so the oldest day with rows may be incomplete.
     let whole = keep_days.map_or(days, |keep| days.min(keep));
     UtcDay(today.0 - i64::from(whole) + 1)
 }

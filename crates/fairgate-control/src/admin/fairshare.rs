@@ -35,7 +35,8 @@ pub(super) struct LiveQuery {
     /// Returns only this pool; the pool's fields are then also at the top level.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
     pool: Option<NameFilter>,
-    /// True to list also the tenants of the directory of which the pool has seen nothing, with the state `never_seen`.
+    /// True to list also the tenants of the directory that sent nothing to the pool, with the state
+    /// `never_seen`.
     #[param(nullable = false)]
     all: Option<bool>,
 }
@@ -188,7 +189,7 @@ async fn view(app: &ControlPlane, pool: Option<&str>, all: bool) -> Result<LiveV
     })
 }
 
-/// Returns the view of one pool, with everything that is known of its flows.
+/// Returns the view of one pool, with the data of its scheduler and of the gateway.
 pub(super) async fn pool_view(
     app: &ControlPlane,
     pool: &PoolHandle,
@@ -204,7 +205,7 @@ pub(super) async fn pool_view(
     Ok(with_unit(view, pool.setup().unit()))
 }
 
-/// Returns what is known of the flows of a pool besides its scheduler.
+/// Returns the sources of data about a pool's flows other than the scheduler.
 pub(super) fn flow_source<'a>(
     app: &'a ControlPlane,
     pool: &'a str,

@@ -1,5 +1,5 @@
-//! The weight, the cap and the hold of a flow, as they apply at this moment: those of the policy, or what an operator or
-//! the directory has set since.
+//! Current weight, cap and hold of a flow: those of the policy, unless an operator or the directory
+//! has set others.
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::PolicyNode;
@@ -9,7 +9,8 @@ use fairgate_core::units::Weight;
 /// Settings of one flow in one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowSettings {
-    /// Weight or, in a drr node, the quantum in tokens; `None` if the node has no weights.
+    /// Weight or, in a drr node, the quantum in the unit of the pool; `None` if the node has no
+    /// weights.
     pub(super) weight: Option<u64>,
     /// Maximum number of requests in flight; `None` for no maximum.
     pub(super) cap: Option<u64>,

@@ -39,7 +39,7 @@ pub(super) struct ReadinessBody {
     warnings: Vec<String>,
 }
 
-/// Reports that the process lives.
+/// Reports that the process runs.
 #[utoipa::path(
     get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "It lives", body = HealthBody)),
@@ -50,9 +50,10 @@ pub(super) async fn healthz() -> Json<HealthBody> {
 
 /// Reports whether requests can be served.
 ///
-/// The gateway is ready if rows can be kept, at least one pool has a worker that is up, and the gateway is not
-/// draining. Pools without a worker that is up are listed in `degraded`; the other pools are still served. If only the
-/// database does not answer, requests without budgets are still served, so the gateway stays ready and lists a warning.
+/// The gateway is ready if ledger rows can be stored, at least one pool has a worker that is up,
+/// and the gateway is not draining. Pools without a worker that is up are listed in `degraded`; the
+/// other pools are still served. If only the database does not answer, requests without budgets are
+/// still served, so the gateway stays ready and lists a warning.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", security(()),
     responses(

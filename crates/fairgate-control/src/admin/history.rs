@@ -78,7 +78,7 @@ pub(super) struct HistoryBody {
     /// Beginning of the first point, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     start: String,
-    /// Number of points. Point `i` is the time from `start` + `i` × `step_s` on.
+    /// Number of points. Point `i` begins `i` × `step_s` seconds after `start`.
     points: usize,
     /// Time since which this gateway has samples, RFC 3339 in UTC; null before the first. A restart empties the history.
     #[schema(format = DateTime)]
@@ -106,9 +106,10 @@ pub(super) struct FlowHistoryBody {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OtherFlows)]
 pub(super) struct OthersBody {
-    /// Number of these flows that asked for anything lately.
+    /// Number of these flows that asked for service lately.
     flows: usize,
-    /// The sums of their points. A wait is the longest of their waits where flows were joined later.
+    /// Sums over these flows. Where flows joined the sum later, a wait is the longest of their
+    /// waits.
     #[serde(flatten)]
     series: FlowSeriesBody,
 }
@@ -133,8 +134,9 @@ pub(super) struct PoolSeriesBody {
     wait_p95_ms: Vec<Option<u64>>,
 }
 
-/// Points of a flow. Lists of service are null for a tenant if the tenants of the pool share cached prompts. They are in
-/// the unit of the pool; those that name tokens are null if the pool does not count tokens.
+/// Points of a flow. The lists of service are in the unit of the pool. For a tenant they are null
+/// if the tenants of the pool share cached prompts. Lists whose names end in `_tokens` are null if
+/// the pool does not count tokens.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = FlowSeries)]
 pub(super) struct FlowSeriesBody {
@@ -148,17 +150,17 @@ pub(super) struct FlowSeriesBody {
     difference: Option<Vec<Option<i64>>>,
     /// Greatest absolute value that is expected for `difference`.
     bound: Option<Vec<Option<u64>>>,
-    /// Cost that the flow's requests were expected to have when they came, in each point.
+    /// Estimated cost of the requests that the flow submitted in each point.
     asked: Option<Vec<Option<u64>>>,
-    /// The same as `got`.
+    /// The same as `got`; null if the pool does not count tokens.
     got_tokens: Option<Vec<Option<i64>>>,
-    /// The same as `due`.
+    /// The same as `due`; null if the pool does not count tokens.
     due_tokens: Option<Vec<Option<i64>>>,
-    /// The same as `difference`.
+    /// The same as `difference`; null if the pool does not count tokens.
     difference_tokens: Option<Vec<Option<i64>>>,
-    /// The same as `bound`.
+    /// The same as `bound`; null if the pool does not count tokens.
     bound_tokens: Option<Vec<Option<u64>>>,
-    /// The same as `asked`.
+    /// The same as `asked`; null if the pool does not count tokens.
     asked_tokens: Option<Vec<Option<u64>>>,
     /// Number of requests that waited, at the end of each point.
     waiting: Vec<Option<u64>>,
@@ -236,7 +238,7 @@ impl FlowSeriesBody {
         }
     }
 
-    /// Returns the points without the service, which depends on what is cached.
+    /// Returns the points without the service, because the service depends on what is cached.
     fn without_tokens(self) -> Self {
         Self {
             got: None,
@@ -254,7 +256,7 @@ impl FlowSeriesBody {
     }
 }
 
-/// The points that a query asks for, by their numbers.
+/// Range of points that a query asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PointRange {
     resolution: HistoryResolution,
@@ -263,7 +265,8 @@ struct PointRange {
 }
 
 impl PointRange {
-    /// Reads the range of a query. Refuses a beginning that is further back than points of that length are kept.
+    /// Reads the range of a query. Returns an error if points of that length are no longer kept
+    /// from `since` on.
     fn of(since: Option<&TypedTime>, step: Option<u64>, now: UnixMicros) -> Result<Self, ApiError> {
         let since = since.map_or(UnixMicros(now.0 - HOUR_US), |since| since.at(now));
         let is_recent = now.0 - since.0 <= HOUR_US;
@@ -278,12 +281,12 @@ impl PointRange {
             }
         };
         let length = point_us(resolution);
-        // A point that has not ended is not shown. The first one is the one that `since` is in.
+        // Only ended points are shown. The first point is the one that contains `since`.
         let number = |at: i64| u64::try_from(at.div_euclid(length)).unwrap_or_default();
         let (first, end) = (number(since.0), number(now.0));
         let kept = resolution.length() as u64;
         let oldest = end.saturating_sub(kept);
-        // An age that was rounded, or typed a moment ago, is not refused for one point.
+        // One point is tolerated, for an age that was rounded or typed a moment ago.
         if first + 1 < oldest {
             let oldest = fairgate_time::to_rfc3339(moment(resolution, oldest));
             let message = format!(
@@ -299,8 +302,8 @@ impl PointRange {
         Ok(Self { resolution, first, last: end })
     }
 
-    /// Returns the points' numbers as the history counts them. It counts steps from their ends, so its number of the
-    /// step that begins the count is 1.
+    /// Returns the first and the last number of the points in the history's own count. The history
+    /// numbers a step by its end, so these numbers of steps are higher by 1.
     fn numbers(self) -> (u64, u64) {
         match self.resolution {
             HistoryResolution::Steps => (self.first + 1, self.last),
@@ -333,8 +336,9 @@ fn kept_since(view: &HistoryView) -> Option<String> {
 
 /// Shows what a pool's flows got, were due and asked for over time, and how long they waited.
 ///
-/// Points of 5 s are kept for an hour and points of 60 s for a day, in memory. Got, due, asked, granted and refused are
-/// amounts of a point; all other numbers are those at its end.
+/// Points of 5 s are kept for an hour and points of 60 s for a day, in memory. Got, due, asked,
+/// granted and refused are sums over a point. Waits are those of the grants in a point. All other
+/// numbers are the values at the end of a point.
 #[utoipa::path(
     get, path = "/api/v1/pools/{pool}/history", tag = "operation",
     params(("pool" = String, Path, description = "Name of the pool"), HistoryQuery),

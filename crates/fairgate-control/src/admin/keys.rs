@@ -390,8 +390,8 @@ pub(super) async fn revoke(
     body(&app, &key).await.map(Json)
 }
 
-/// Returns a key with its new secret. If the time of the key's last use cannot be read, it is null, as for a new key:
-/// an error would lose the secret, which is shown only once.
+/// Returns a key with its new secret. If the time of the key's last use cannot be read, that time
+/// is null. An error instead would lose the secret, which is shown only once.
 async fn with_secret(
     app: &ControlPlane,
     changed: DirectoryChangeResult,

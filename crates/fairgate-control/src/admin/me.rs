@@ -168,7 +168,7 @@ fn my_pool(
     my_pool
 }
 
-/// Says in one sentence what the tenant's requests are doing, and why.
+/// Returns one sentence about the state of the tenant's requests, and the reason for it.
 fn summary(mine: &MyPoolBody) -> String {
     let (pool, waiting) = (&mine.pool, mine.now.waiting);
     let parts = match (mine.now.due_share, mine.now.got_share) {
@@ -209,7 +209,7 @@ fn summary(mine: &MyPoolBody) -> String {
     }
 }
 
-/// Clears the fields that count tokens by their names, because the pool counts in another unit.
+/// Clears fields such as `lag_tokens`, because the pool counts in another unit than tokens.
 fn clear_token_names(mine: &mut MyPoolBody) {
     (mine.lag_tokens, mine.lag_bound_tokens) = (None, None);
     mine.now.clear_token_names();
@@ -230,8 +230,8 @@ fn hide_pool_tokens(mine: &mut MyPoolBody) {
     }
 }
 
-/// Replaces the classes of each family by one row, because what is cached decides which class of its family a
-/// request is in.
+/// Replaces the classes of each family by one row. What is cached decides which class of its family
+/// a request is in, so the classes would show a tenant what is cached.
 fn merge_families(mine: &mut MyPoolBody, setup: &PoolSetup) {
     let mut merged: Vec<ClassView> = Vec::new();
     for mut class in std::mem::take(&mut mine.classes) {
@@ -259,7 +259,7 @@ fn merge_families(mine: &mut MyPoolBody, setup: &PoolSetup) {
     mine.classes = merged;
 }
 
-/// Returns the classes that a key may use, with what they are doing now.
+/// Returns the classes that a key may use, with their current state.
 fn my_classes(
     view: &PoolView,
     caller: &Caller,
@@ -269,7 +269,7 @@ fn my_classes(
     let mut classes = allowed_classes(view, caller, setup);
     for class in &mut classes {
         source.complete(Attribute::Class, &class.name, class.in_flight, &mut class.now);
-        // Who was refused in a class is the matter of those who were.
+        // Refusals in the class are not shown, because they may be those of other tenants.
         (class.now.refused, class.now.last_refusal) = (0, None);
     }
     classes

@@ -293,7 +293,7 @@ fn add_parameter_formats(operation: &mut Value) {
     }
 }
 
-/// Returns the schemas of the formats of a moment, and more schemas.
+/// Returns the schemas of all formats of a time, followed by the schemas in `more`.
 fn moments(more: &[Value]) -> Value {
     let formats = [
         json!({"type": "string", "format": "date-time"}),

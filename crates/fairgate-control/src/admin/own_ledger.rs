@@ -89,8 +89,8 @@ pub(super) struct OwnAttemptsQuery {
 
 /// Lists the tenant's own rows of the ledger, newest first.
 ///
-/// A search by anything but request and time looks back one day at most, or over one million rows, and then says where
-/// it stopped; `next` continues from there.
+/// A search by anything but request and time looks back one day at most, or over one million rows.
+/// The response then says where the search stopped, and `next` continues from there.
 #[utoipa::path(
     get, path = "/api/v1/me/attempts", tag = "tenants", security(("tenant" = [])), params(OwnAttemptsQuery),
     responses((status = 200, description = "The rows", body = AttemptList)),
@@ -130,8 +130,8 @@ pub(super) async fn attempts(
     Ok(Json(attempt_list(page.await?, shown)))
 }
 
-/// Attributes by which a tenant's usage cannot be summed. A tenant has one group and one name; what is cached, which
-/// depends on others, decides on classes and workers.
+/// Attributes by which a tenant's usage cannot be summed. A tenant has only one group and one name.
+/// Classes and workers depend on what is cached, and so on the prompts of others.
 const NOT_FOR_TENANTS: [&str; 4] = ["group", "tenant", "class", "worker"];
 
 /// Attribute by which a tenant's own usage is summed.
@@ -181,7 +181,8 @@ pub(super) struct OwnUsageQuery {
     /// Attribute by which the rows are summed (default `day`).
     #[param(required = false)]
     by: OwnUsageBy,
-    /// Second attribute, by which the rows of each value of `by` are summed separately; another one than `by`.
+    /// Second attribute, by which the rows of each value of `by` are divided further. It must
+    /// differ from `by`.
     #[param(nullable = false)]
     split: Option<OwnUsageBy>,
     /// Earliest arrival, inclusive: RFC 3339, seconds since 1970, or an age such as `24h` (default `24h`).
@@ -226,7 +227,8 @@ pub(super) async fn usage(
     usage::report(&app, asked).await
 }
 
-/// Returns the tenant, or the error that names the admin's path for the same data.
+/// Returns the tenant that sent the request. For the admin, returns an error that names the admin's
+/// path for the same data.
 pub(super) fn tenant_only(viewer: Viewer, path_of_admin: &str) -> Result<Arc<Caller>, ApiError> {
     match viewer {
         Viewer::Tenant(caller) => Ok(caller),

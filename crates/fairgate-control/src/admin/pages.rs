@@ -1,5 +1,5 @@
-//! Serves the pages of the dashboard: files that are part of the program, the same for everybody. They hold no data; what
-//! they show they read from the API, with a session.
+//! Serves the pages of the dashboard. Their files are part of the program and contain no data. The
+//! pages read all data from the API, with a session.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ const TENANT_PAGE: &str = "/me";
 /// Beginning of the paths of the files that the pages load.
 const FILES: &str = "/assets/";
 
-/// Returns true if a page or one of its files is at this path of a listener. The operators' page is where the admin API
-/// is, and the tenants' page is where clients connect.
+/// Returns true if a page or one of its files is at this path of a listener. The operators' page is
+/// served with the admin API, and the tenants' page at the clients' address.
 pub fn is_page(path: &str, serves_clients: bool, serves_admin: bool) -> bool {
     match path {
         ADMIN_PAGE => serves_admin,

@@ -32,13 +32,13 @@ pub(super) struct PolicyNodeBody {
     /// Wait after which a request goes before all later ones of its queue, in milliseconds; null if there is no such
     /// limit.
     max_wait_ms: Option<u64>,
-    /// The flows that are listed or known, at most 200. Bands have the order of their priority, classes that of the
-    /// policy, and others are in order of their names.
+    /// The flows that the policy lists or the gateway knows, at most 200. Bands are in order of
+    /// priority, classes in the order of the policy, and other flows in order of their names.
     #[schema(no_recursion)]
     flows: Vec<PolicyFlowBody>,
     /// Number of further flows that are not shown.
     more: u64,
-    /// What applies to a flow that is not in `flows`; null if there is none but those.
+    /// Settings of each flow that is not in `flows`; null if there is no such flow.
     #[schema(no_recursion)]
     others: Option<Box<PolicyFlowBody>>,
 }
@@ -47,21 +47,23 @@ pub(super) struct PolicyNodeBody {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = PolicyFlow)]
 pub(super) struct PolicyFlowBody {
-    /// Name of the flow; for a key, its id. Null for all other flows.
+    /// Name of the flow; for a key, its id. Null in `others`.
     name: Option<String>,
     /// Name that the owner gave a key; null for other flows.
     label: Option<String>,
-    /// Weight or, in a `drr` node, the quantum in tokens; null in `load` and `bands` nodes.
+    /// Weight or, in a `drr` node, the quantum in the unit of the pool; null in `load` and `bands`
+    /// nodes.
     weight: Option<u64>,
     /// Maximum number of requests in flight; null for no maximum.
     cap: Option<u64>,
     /// True if the flow is held.
     held: bool,
-    /// What is inside the flow.
+    /// Node or queue inside the flow.
     inside: PolicyNodeBody,
 }
 
-/// Group and tenant that surround a node, which select the flows of the directory in it.
+/// Group and tenant whose flows contain a node. They select the flows of the directory that can be
+/// in the node.
 #[derive(Clone, Copy, Default)]
 struct SurroundingOwners<'a> {
     group: Option<&'a str>,
@@ -175,7 +177,7 @@ impl<'a> PolicyTreeBuilder<'a> {
     }
 }
 
-/// Returns the owners that surround the inside of this flow.
+/// Returns the owners whose flows contain the node inside this flow.
 fn within<'a>(
     owners: SurroundingOwners<'a>,
     by: Attribute,
@@ -196,7 +198,7 @@ fn within<'a>(
     }
 }
 
-/// Returns the owners that surround the inside of a flow that the directory does not have: nobody is in it.
+/// Returns owners that match nobody, for the node inside a flow that the directory does not have.
 fn nobody(by: Attribute, owners: SurroundingOwners<'_>) -> SurroundingOwners<'_> {
     match by {
         // No group and no tenant has an empty name.

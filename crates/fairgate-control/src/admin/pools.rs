@@ -199,8 +199,8 @@ pub(super) async fn set_cap(
     Ok(Json(ChangedCapBody { pool, by, flow, slots }))
 }
 
-/// Checks that a change of this flow has an effect. It has none if the pool's policy has no node by the attribute, or
-/// if the setting is kept in another place, which `elsewhere` then names.
+/// Checks that a change of this flow has an effect. It has no effect if the pool's policy has no
+/// node by the attribute, or if the setting is kept in another place, which `elsewhere` names.
 fn check_changed_flow(
     pool: &PoolHandle,
     by: FlowAttribute,

@@ -17,7 +17,8 @@ use super::body::JsonBody;
 use super::query::QueryParams;
 use crate::control_plane::{AppliedReload, ConfigPreview, ConfigReloader, ControlPlane};
 
-/// Largest JSON body with the text of a configuration. The text itself may have 1 MiB.
+/// Maximum size of a JSON body with the text of a configuration, in bytes. The text itself may have
+/// 1 MiB.
 const CHECK_BYTES_MAX: usize = 3 << 20;
 
 /// Option of a reload.
@@ -70,7 +71,8 @@ pub(super) async fn reload(
     Ok(Json(ReloadedBody { changes, directory }))
 }
 
-/// Checks a text as if it were the configuration file, and tells what a reload of it would change. Changes nothing.
+/// Checks a text as if it were the configuration file, and shows what a reload of the text would
+/// change. Changes nothing.
 ///
 /// Secrets and relative paths of the text are looked up where the gateway runs.
 #[utoipa::path(

@@ -126,9 +126,10 @@ fn state_of(request: &RequestSnapshot) -> RequestState {
     }
 }
 
-/// Returns a request as the viewer may see it. A tenant sees the cost without the cache, the family of the class, and no
-/// worker where tenants share what is cached, because that decides on all of them. Returns `None` for a tenant if the cost
-/// is no longer known, because the request has ended since the snapshot.
+/// Returns a request as the viewer may see it. What is cached decides on the cost and the class, so
+/// a tenant sees the cost without the cache, and the family of the class. Where tenants share
+/// cached prompts, a tenant sees no worker. Returns `None` for a tenant if the cost is no longer
+/// known, because the request has ended since the snapshot.
 fn body_for(
     viewer: &Viewer,
     pool: &PoolHandle,
@@ -387,7 +388,7 @@ fn services(recent: &PoolSnapshot, waiting: &WaitingRequest) -> Vec<ServiceView>
         let node = nodes.find(|node| node.path.iter().map(|name| &**name).eq(around.clone()))?;
         node.flows.iter().find(|flow| *flow.name == *names[depth])
     };
-    // A flow that is newer than the snapshot, or was dropped, has got no service that counts.
+    // A flow that is newer than the snapshot, or was dropped, has no service to show.
     (0..names.len()).map(|depth| of_level(depth).map(service_of).unwrap_or_default()).collect()
 }
 

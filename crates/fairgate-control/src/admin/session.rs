@@ -1,7 +1,8 @@
 //! Sessions of the pages: a token or key is exchanged once for a cookie that scripts cannot read.
 //!
-//! The cookie's value is sealed with a secret that all gateways on one database share, so each of them takes it. It ends
-//! after twelve hours, when somebody logs out, and when the token or key changes.
+//! The cookie's value is sealed with a secret that all gateways on one database share, so each of
+//! them accepts the cookie. A session ends after twelve hours, at a logout, and when the token or
+//! key changes.
 
 mod request_session;
 mod signed_value;
@@ -225,8 +226,9 @@ impl<S: Send + Sync> FromRequestParts<S> for LoginPlace {
     }
 }
 
-/// Returns whose token or key it is, with its hash. On an address of the clients' own, only keys of tenants are known; on
-/// one of the admin API alone, none of them.
+/// Returns the holder of a token or key, and the hash of it. An address that serves only clients
+/// accepts only keys of tenants. An address that serves only the admin API accepts no keys of
+/// tenants.
 fn holder(
     app: &ControlPlane,
     token: &str,

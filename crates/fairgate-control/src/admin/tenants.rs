@@ -206,7 +206,7 @@ pub(super) async fn patch(
     let tenant = require_result(
         change(&app, &admin, DirectoryChange::PatchTenant { name, patch }).await?.tenant,
     )?;
-    // Its tasks may be able to start now.
+    // The tenant's tasks may be able to start now.
     app.fleet.wake();
     Ok(Json(tenant_body(&app.data.identity.directory(), &tenant)))
 }

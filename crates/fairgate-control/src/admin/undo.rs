@@ -1,9 +1,10 @@
-//! Undoes a change: makes the inverse one, from the states before and after it in the audit trail.
+//! Undoes a change by making the inverse change, from the states before and after it in the audit
+//! trail.
 //!
-//! Only what the change itself had changed is set back, and only if it is still as the change left it. What somebody
-//! else has changed since, in other fields or objects, stays. The store compares and changes the directory in one
-//! transaction. Pools are changed one at a time (`ControlPlane::pool_changes`), so nobody comes between the comparison and
-//! the change of a pool.
+//! Only the fields that the change set are set back, and only if they are still as the change left
+//! them. Later changes of other fields or objects stay. The store compares and changes the
+//! directory in one transaction. Pools are changed one at a time (`ControlPlane::pool_changes`), so
+//! no other change comes between the comparison and the change of a pool.
 
 use std::sync::Arc;
 
@@ -78,9 +79,10 @@ pub(super) fn is_undoable(entry: &AuditEntry) -> bool {
         && entry.after.is_some()
 }
 
-/// Undoes a change: sets back what it had changed.
+/// Undoes a change by setting back the fields that it had changed.
 ///
-/// Refused if somebody has changed the same since. The inverse change is audited as a change of its own.
+/// Refused if somebody has changed these fields since. The inverse change is audited as a change of
+/// its own.
 #[utoipa::path(
     post, path = "/api/v1/audit/{id}/undo", tag = "directory",
     params(("id" = String, Path, description = "The id of the change's audit entry", pattern = "^[0-9]{1,18}$")),
@@ -176,7 +178,7 @@ async fn undo_flow(
     done.map_err(|error| refused(&pool, error))
 }
 
-/// Undoes the drain of a worker, or its end.
+/// Undoes the drain of a worker, or the end of a drain.
 async fn undo_drain(
     app: &ControlPlane,
     admin: &AdminCaller,
@@ -186,7 +188,7 @@ async fn undo_drain(
     let _one_at_a_time = app.pool_changes.lock().await;
     match set_drained_again(app, admin, &entry.subject, &before.worker, before.drained).await? {
         true => Ok(()),
-        // It was so already.
+        // The worker was in this state already.
         false => Err(changed_since(entry)),
     }
 }

@@ -1,4 +1,4 @@
-//! Changes that another unit of a pool, worker time instead of tokens, would bring for its tenants.
+//! Computes how the shares of tenants would change if a pool counted worker time instead of tokens.
 //!
 //! A tenant whose requests wait gets its share of what the pool counts, in proportion to its weight: of the tokens now, of
 //! the worker time after the change. A tenant whose requests hardly wait gets what it asks for. So after the change
@@ -8,7 +8,8 @@
 //!                          = due ÷ (sum of due of those that wait) · (what the others leave)
 //! ```
 //!
-//! with the due shares of the last minute. This leaves out that a tenant may begin or cease to wait because of the change.
+//! The due shares are those of the last minute. The formula ignores that a tenant may begin or
+//! cease to wait because of the change.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +30,8 @@ struct TenantLoad<'a> {
     waits: bool,
 }
 
-/// Returns what the change would bring for the load of the last minute. `None` if the policy does not divide by tenant, or
-/// if nothing was completed.
+/// Returns the shares of the tenants before and after the change, for the load of the last minute.
+/// `None` if the policy does not divide by tenant, or if nothing was completed.
 pub(super) fn unit_switch(
     window: &WindowShares,
     workers: &[WorkerCalibration],

@@ -63,7 +63,8 @@ pub(super) struct UsageReportQuery {
     /// Attribute by which the rows are summed (default `tenant`).
     #[param(required = false)]
     by: UsageBy,
-    /// Second attribute, by which the rows of each value of `by` are summed separately; another one than `by`.
+    /// Second attribute, by which the rows of each value of `by` are divided further. It must
+    /// differ from `by`.
     #[param(nullable = false)]
     split: Option<UsageBy>,
     /// Earliest arrival, inclusive: RFC 3339, seconds since 1970, or an age such as `24h` (default `24h`).
@@ -186,7 +187,7 @@ pub(super) async fn report(app: &ControlPlane, asked: UsageRequest) -> Result<Re
         quantiles,
     };
     let sums = app.data.store.usage(query).await?;
-    // A tenant would see in its worker time what others have sent, as in the cost with the cache.
+    // Worker time, like the cost with the cache, would show a tenant what others have sent.
     let worker_us = (charge == ChargeColumn::Real).then_some(sums.worker_us);
     let totals = UsageReportTotals { charged: sums.charged, worker_us };
     let row = |row| row_body(row, totals);

@@ -7,9 +7,9 @@ use fairgate_proxy::pools::{is_band, takes_weights};
 use super::api_error::ApiError;
 use crate::control_plane::ControlPlane;
 
-/// Refuses a weight for a name that is a class of a bands node, because such classes have an order and no weights, so
-/// the weight would silently have no effect. Accepts it if some pool has a share node by the same attribute that uses
-/// the weight.
+/// Refuses a weight for a class of a bands node. Such classes have an order and no weights, so the
+/// weight would silently have no effect. Accepts the weight if some pool has a share node by the
+/// same attribute that uses it.
 pub(super) fn check_weight(
     app: &ControlPlane,
     by: Attribute,

@@ -1,6 +1,8 @@
-//! Looks into the journals: what another policy would have meant, and why an ended request waited.
+//! Reads the journals to compute what another policy would have decided, and why an ended request
+//! waited.
 //!
-//! One look runs at a time, on a thread of its own, so that the pools' threads are free.
+//! Only one journal is read at a time, on a thread of its own, so that the pools' threads stay
+//! free.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,10 +38,10 @@ use crate::control_plane::ControlPlane;
 use fairgate_proxy::pools::journal_folder;
 use fairgate_time::wall_clock;
 
-/// Time before a request's arrival, and after its end, that its history covers. The clock of the ledger and that of the
-/// journal may differ a little.
+/// Time before a request's arrival and after its end that the request's history covers, in
+/// microseconds. The ledger and the journal may have slightly different clocks.
 const MARGIN_US: i64 = 1_000_000;
-/// Name of the request's policy in error messages.
+/// Name in error messages of the policy in the request's body.
 const POLICY: &str = "policy";
 
 const JOURNAL_LINES: HeaderName = HeaderName::from_static("x-fairgate-journal-lines");
@@ -88,7 +90,7 @@ pub(super) struct WhatIfWeight {
     by: FlowAttribute,
     /// Name of the flow; for a key, its id.
     flow: String,
-    /// Weight of the flow, or its quantum in tokens; 1 or more.
+    /// Weight of the flow, or its quantum in the unit of the pool; 1 or more.
     #[schema(value_type = u64, minimum = 1, maximum = 1_000_000)]
     weight: JsonWholeNumber,
 }
@@ -113,14 +115,14 @@ pub(super) struct WhatIfResultSchema {
 pub(super) struct WhatIfFlowSchema {
     /// Name of the flow.
     flow: String,
-    /// Number of its requests.
+    /// Number of the flow's requests.
     requests: u64,
-    /// Number of its requests under the other policy; absent if it is the same.
+    /// Number of the flow's requests under the other policy; absent if it is the same.
     #[schema(nullable = false)]
     requests_what_if: Option<u64>,
     /// Results under the recorded policy.
     recorded: WhatIfRunSchema,
-    /// Results as they would have been.
+    /// Results under the other policy or weights.
     what_if: WhatIfRunSchema,
 }
 
@@ -136,7 +138,7 @@ pub(super) struct WhatIfRunsSchema {
     requests_what_if: Option<u64>,
     /// Results under the recorded policy.
     recorded: WhatIfRunSchema,
-    /// Results as they would have been.
+    /// Results under the other policy or weights.
     what_if: WhatIfRunSchema,
 }
 
@@ -163,19 +165,21 @@ pub(super) struct WhatIfRunSchema {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = RequestJournal)]
 pub(super) struct RequestJournalBody {
-    /// History in sentences: when it came, what happened while it waited, why it was granted before the next one, and how
-    /// it ended. One sentence says why there is no history.
+    /// History in sentences: when the request came, what happened while it waited, why it was
+    /// granted before the next request, and how it ended. If there is no history, one sentence says
+    /// why.
     story: Vec<String>,
     /// History with all numbers, as `fairgate replay --explain --json` prints it; null if there is none.
     #[schema(value_type = Option<Object>)]
     history: Option<Value>,
 }
 
-/// Replays the requests of a time range under another policy, or with other weights, and compares the results of each
-/// flow.
+/// Replays the requests of a time range under another policy, or with other weights, and compares
+/// the results of each flow.
 ///
-/// Takes up to some seconds. One runs at a time. The response equals what `fairgate replay --diff --json` prints for the
-/// same files. The header `x-fairgate-journal-lines` has the number of lines that were read.
+/// Takes up to some seconds. Only one replay runs at a time. The response equals what `fairgate
+/// replay --diff --json` prints for the same files. The header `x-fairgate-journal-lines` has the
+/// number of lines that were read.
 #[utoipa::path(
     post, path = "/api/v1/what-if", tag = "operation", request_body = WhatIfRequest,
     responses(
@@ -217,7 +221,8 @@ pub(super) async fn what_if(
     Ok((headers, text).into_response())
 }
 
-/// Runs a look into the journal on a thread of its own, unless another one runs.
+/// Runs `work`, which reads a journal, on a thread of its own. Returns an error if another one
+/// runs.
 async fn look<T: Send + 'static>(
     app: &ControlPlane,
     work: impl FnOnce() -> Result<T, ReplayError> + Send + 'static,
@@ -239,7 +244,8 @@ async fn look<T: Send + 'static>(
     }
 }
 
-/// Returns the folder of a pool's journal, or the error with the lines that switch the journal on.
+/// Returns the folder of a pool's journal. Without a journal, the error has the lines that switch
+/// it on.
 fn folder(app: &ControlPlane, pool: &str) -> Result<PathBuf, ApiError> {
     let config = app.data.config.load();
     match &config.journal {
@@ -288,10 +294,11 @@ fn other_weights(weights: &[WhatIfWeight]) -> Result<OtherPolicy, ApiError> {
     Ok(OtherPolicy::of_weights(checked))
 }
 
-/// Shows the history of a request that has ended, from the journal of its pool: why it waited, and why it was granted
-/// when it was.
+/// Shows the history of a request that has ended, from the journal of its pool: why it waited, and
+/// why it was granted when it was.
 ///
-/// Takes up to some seconds, because the journal's file is replayed. One such look, or what-if, runs at a time.
+/// Takes up to some seconds, because the journal's file is replayed. Only one history or what-if is
+/// computed at a time.
 #[utoipa::path(
     get, path = "/api/v1/requests/{id}/journal", tag = "operation",
     params(("id" = String, Path, description = "The request's id, as in the header x-fairgate-request-id of its answer")),
@@ -321,7 +328,8 @@ fn shown_unit(app: &ControlPlane, pool: &str, row: &AttemptRow) -> ShownUnit {
     }
     let unit = app.data.pools.named(pool).map(|pool| pool.setup().unit());
     match (unit, row.worker_us) {
-        // On a worker whose time has no price, the row does not tell, and it never does in a pool that counts money.
+        // Without a price of the worker's time, or if the pool counts money, the row does not show
+        // its unit.
         (Some(CostUnit::WorkerTime), 0) => ShownUnit::WorkerTime,
         (Some(CostUnit::Money), _) => ShownUnit::Money,
         _ => ShownUnit::Tokens,

@@ -223,7 +223,7 @@ async fn set_drained(
     worker_body(app, pool, worker).await.map(Json)
 }
 
-/// Drains a worker, or ends its drain. Returns false if nothing changed, because the worker was so already.
+/// Drains a worker, or ends its drain. Returns false if the worker was in that state already.
 pub(super) async fn set_drained_again(
     app: &ControlPlane,
     admin: &AdminCaller,

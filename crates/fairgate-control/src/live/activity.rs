@@ -45,8 +45,8 @@ pub(super) struct FlowActivity<'a> {
 }
 
 impl<'a> FlowActivity<'a> {
-    /// Counts the requests in flight and the grants down the policy tree. The flows know how many of their requests
-    /// wait, and since when, so the requests that wait are not read; `requests` may have them or not.
+    /// Counts the requests in flight and the grants of all flows of the policy tree. Waiting
+    /// requests are counted from `fairness`, so `requests` may lack them.
     pub(super) fn of(
         policy: &'a Policy,
         requests: &'a [RequestSnapshot],
@@ -64,7 +64,8 @@ impl<'a> FlowActivity<'a> {
         all
     }
 
-    /// Takes over what the flows of a node count. The flows of the root count all requests of the pool.
+    /// Adds the waiting requests that the flows of a node count. Together, the flows of the root
+    /// count all requests of the pool.
     fn count_waiting(&mut self, node: &'a NodeFairness) {
         let mut around = self;
         for name in &node.path {

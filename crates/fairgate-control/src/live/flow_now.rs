@@ -1,4 +1,4 @@
-//! State of the rows of the live view now, and their parts of the tokens of the last minute.
+//! State of the live view's rows now, and their shares of the last minute.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) fn add_counts(now: &mut FlowNow, other: &FlowNow) {
     *now = only_counts(now);
 }
 
-/// Sources besides the scheduler for the rows of one pool.
+/// Sources of data about the rows of one pool, other than the scheduler.
 pub(crate) struct FlowNowSource<'a> {
     pub(crate) pool: &'a str,
     pub(crate) window: Arc<WindowShares>,
@@ -35,7 +35,7 @@ pub(crate) struct FlowNowSource<'a> {
 }
 
 impl FlowNowSource<'_> {
-    /// Fills in what the scheduler does not know of a row.
+    /// Fills in the fields of a row that the scheduler does not know.
     pub(crate) fn complete(&self, by: Attribute, name: &str, in_flight: u64, now: &mut FlowNow) {
         let row = self.window.row(by, name);
         let part = |ppm: Option<u64>| ppm.map(|ppm| ppm as f64 / 1e6);

@@ -23,19 +23,21 @@ pub(super) struct FlowView<'a> {
     /// Maximum number of requests in flight: the slots that the policy's `partition` gives the flow, else its cap.
     pub(super) slots: Option<u64>,
     pub(super) served: Option<u128>,
-    /// Tokens of the requests in flight, at their estimates; `None` unless the flow is in a share node.
+    /// Estimated cost of the requests in flight, in the unit of the pool; `None` unless the flow is
+    /// in a share node.
     pub(super) pending: Option<u128>,
     pub(super) score: Option<PerWeight>,
     /// Share of the pool that the flow is due among the active flows; 1 is the whole pool. For an idle flow, this is
     /// the share that it would be due if it became active.
     pub(super) due: Option<f64>,
     pub(super) fairness: Option<&'a FlowFairness>,
-    /// Unspent credit in tokens; `None` unless the flow is a class of deficit round robin.
+    /// Unspent credit in the unit of the pool; `None` unless the flow is a class of deficit round
+    /// robin.
     pub(super) deficit: Option<u128>,
-    /// True if an operator holds the flow or a flow around it.
+    /// True if an operator holds the flow, or a flow that contains it.
     pub(super) held: bool,
-    /// True if the node promises its flows shares of the tokens. A partitioned node promises slots, and the quanta of
-    /// deficit round robin are not shares.
+    /// True if the node promises its flows shares of the service. A partitioned node promises
+    /// slots, and the quanta of deficit round robin are not shares.
     pub(super) promised: bool,
     /// Counts of the flow's requests; `None` if the flow has no requests and no recent grants.
     pub(super) activity: Option<&'a FlowActivity<'a>>,

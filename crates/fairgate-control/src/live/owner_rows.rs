@@ -64,7 +64,7 @@ impl RowStanding {
     }
 }
 
-/// The rows of groups, tenants and projects, also of those by which the policy does not share.
+/// Rows of groups, tenants and projects, even if the policy does not share by them.
 #[derive(Default)]
 pub(super) struct OwnerRows {
     pub(super) groups: BTreeMap<String, OwnerRow>,
@@ -96,7 +96,8 @@ impl OwnerRows {
         }
     }
 
-    /// Counts the waiting requests of an owner for those of its names that are no flows. Flows count their own.
+    /// Adds the waiting requests of an owner to the rows whose names are not flows. Flows count
+    /// their own requests.
     pub(super) fn count_waiting(&mut self, owner: &RequestOwner, waiting: u64) {
         if let Some(group) = &owner.group {
             self.group(group).queued += waiting;
@@ -138,7 +139,7 @@ impl OwnerRow {
         };
         self.served = self.served.saturating_add(flow.served.unwrap_or(0));
         self.pending = self.pending.saturating_add(flow.pending.unwrap_or(0));
-        // In several nodes: the highest score, from the node in which it got most.
+        // If the tenant's flow is in several nodes, the highest score is shown.
         let score = flow.score.map(shown_score);
         self.score =
             score.map(|score| self.score.map_or(score, |other| other.max(score))).or(self.score);

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Time limit for a pool's answer. A pool that does not answer leaves a gap.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// A sample that kept the pool's task busy for longer makes the next one come later.
+/// Longest time that a sample may keep the pool's task busy without a delay of the next sample.
 const BUSY_MAX: Duration = Duration::from_millis(5);
-/// By how many times as long as it was busy.
+/// The delay of the next sample ÷ the time for which the last sample kept the pool's task busy.
 const BUSY_FACTOR: u32 = 100;
 /// Length of a step of the histories.
 const STEP_US: i64 = 5_000_000;
@@ -25,7 +25,7 @@ const STEP_US: i64 = 5_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct PoolHistories {
     pools: Mutex<HashMap<Arc<str>, Arc<Mutex<SampledPool>>>>,
-    /// The time in a test that has a time of its own, in microseconds; 0 elsewhere.
+    /// Fixed time of a test, in microseconds; 0 outside tests.
     time_of_test: AtomicI64,
 }
 
@@ -62,7 +62,7 @@ impl PoolHistories {
         }
     }
 
-    /// Stops the time at this moment.
+    /// Fixes the time of the histories at this moment.
     pub(crate) fn set_time(&self, time: UnixMicros) {
         self.time_of_test.store(time.0, Ordering::Relaxed);
     }
@@ -109,7 +109,8 @@ fn until_step_ends() -> Duration {
     Duration::from_micros(u64::try_from(STEP_US - passed).unwrap_or_default())
 }
 
-/// Takes samples until the gateway stops serving. The first one only begins the counting.
+/// Takes samples until the gateway stops serving. The first sample only sets the counts from which
+/// the second one differs.
 pub(crate) async fn sample_until_closing(histories: Arc<PoolHistories>, data: Arc<DataPlane>) {
     let mut phase = data.phase.watch();
     let closing =

@@ -1,5 +1,6 @@
-//! Cache of whole snapshots, for those who ask for requests one by one. Taking a snapshot copies the pool with its
-//! queues, so all readers within 200 ms share one. Views of flows are made from [`RecentFlows`] instead.
+//! Cache of whole snapshots, for calls that need single requests. Taking a snapshot copies the pool
+//! with its queues, so all readers within 200 ms share one. Views of flows are made from
+//! [`RecentFlows`] instead.
 //!
 //! [`RecentFlows`]: super::RecentFlows
 

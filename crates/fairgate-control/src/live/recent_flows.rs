@@ -1,6 +1,6 @@
-//! Cache of the pools' flows, from which all views are made. Reading them copies the flows and the requests in flight, and
-//! no request that waits. Readers within 200 ms share one reading; if a reading kept the pool's task busy for long, they
-//! share it for a hundred times that long.
+//! Cache of the pools' flows, from which all views are made. A reading copies the flows and the
+//! requests in flight, but not the waiting requests. Readers within 200 ms share one reading. If a
+//! reading kept the pool's task busy for long, it is shared for 100 times that long.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex, OnceLock, PoisonError};
@@ -81,8 +81,8 @@ impl RecentFlows {
         &self.flows.state
     }
 
-    /// Returns the view of the flows, without what only the gateway knows. It is computed once and shared by all
-    /// readers.
+    /// Returns the view of the flows with the data of the scheduler only. The view is computed once
+    /// and shared by all readers.
     pub(crate) fn view(&self, pool: &str, directory: &Directory) -> &PoolView {
         self.view.get_or_init(|| pool_view(pool, &self.flows, directory))
     }

@@ -10,7 +10,7 @@ fn tier_use(used: TierUse) -> TierUseView {
     TierUseView { requests, provider_tokens, money: money.to_string() }
 }
 
-/// Returns the use of both as the API shows it.
+/// Returns the use of own and of hosted workers as the API shows it.
 pub(super) fn tiers_view(spent: SpentByTier) -> TiersView {
     TiersView {
         own: tier_use(spent.own),

@@ -187,7 +187,8 @@ pub(crate) fn without_rows(view: &PoolView) -> PoolView {
     }
 }
 
-/// Adds what the history and the directory know: the parts of the last minute, and the states of the flows.
+/// Adds the data of the history and the directory: the shares of the last minute, and the states of
+/// the flows.
 pub(crate) fn with_window(view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
     let mut view = with_refused(view, source);
     let window = &source.window;
@@ -208,8 +209,8 @@ pub(crate) fn with_window(view: PoolView, source: &FlowNowSource<'_>) -> PoolVie
     view
 }
 
-/// Adds the tenants of which the scheduler knows nothing because each of their requests was refused, and one of them in
-/// the last minute.
+/// Adds the tenants that the scheduler does not know because all their requests were refused, at
+/// least one of them in the last minute.
 fn with_refused(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
     let lately = source.refusals.refused_lately(source.pool, Attribute::Tenant);
     if lately.is_empty() {
@@ -226,8 +227,8 @@ fn with_refused(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
     view
 }
 
-/// Adds the tenants of the directory that the view does not list. Those of which no request has come have the state
-/// `never_seen`.
+/// Adds the tenants of the directory that the view does not list. Tenants that sent no request have
+/// the state `never_seen`.
 pub(crate) fn with_never_seen(mut view: PoolView, source: &FlowNowSource<'_>) -> PoolView {
     let absent = absent_tenants(&view, source.directory);
     let mut absent: Vec<TenantView> = absent.map(row_without_requests).collect();
@@ -241,7 +242,7 @@ pub(crate) fn with_never_seen(mut view: PoolView, source: &FlowNowSource<'_>) ->
     view
 }
 
-/// Returns the tenants of the directory of which the pool has no request.
+/// Returns the tenants of the directory that the view neither shows nor names as omitted.
 fn absent_tenants<'a>(
     view: &PoolView,
     directory: &'a Directory,
@@ -278,7 +279,8 @@ pub(crate) fn with_tiers(mut view: PoolView, pool: &PoolHandle, snapshot: &Snaps
     view
 }
 
-/// Names the unit in which the pool's scheduler counts, and clears what would be called tokens and is not.
+/// Sets the unit in which the pool's scheduler counts. If it is not tokens, clears the fields that
+/// are named after tokens.
 pub(crate) fn with_unit(mut view: PoolView, unit: CostUnit) -> PoolView {
     unit.name().clone_into(&mut view.unit);
     if unit != CostUnit::Tokens {

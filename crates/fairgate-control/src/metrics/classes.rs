@@ -33,7 +33,7 @@ pub(super) struct ClassGauges {
     queued: Gauges,
     got: Family<ClassUnitLabels, Gauge>,
     due: Family<ClassUnitLabels, Gauge>,
-    /// The same for pools that count tokens, under names that end in `_tokens`.
+    /// Service that the classes got in pools that count tokens. The gauge's name ends in `_tokens`.
     got_tokens: Gauges,
     due_tokens: Gauges,
 }

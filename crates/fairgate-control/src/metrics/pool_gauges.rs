@@ -55,7 +55,7 @@ struct PoolGauges {
     bound_used: Family<PoolLabel, Gauge<f64, std::sync::atomic::AtomicU64>>,
     outside: Gauges,
     service: ServiceGauges,
-    /// The same for pools that count tokens, under names that end in `_tokens`.
+    /// Service gauges of pools that count tokens, under names that end in `_tokens`.
     service_tokens: ServiceGauges,
     worker_up: Family<WorkerLabels, Gauge>,
     worker_in_flight: Family<WorkerLabels, Gauge>,
@@ -81,7 +81,7 @@ pub(super) async fn registry_of(pools: &[Arc<PoolHandle>], with_tenants: bool) -
     registry
 }
 
-/// Adds the memory of this process, if the operating system tells it.
+/// Adds the memory of this process, if the operating system reports it.
 fn register_memory(to: &mut Registry) {
     if let Some(bytes) = resident_bytes() {
         let gauge: Gauge = Gauge::default();

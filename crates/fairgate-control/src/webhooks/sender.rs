@@ -88,8 +88,8 @@ impl WebhookSender {
         Ok(Self { url, host, port, secure, key })
     }
 
-    /// Sends an event. Returns the status of an answer that accepts it, and else the reason for the failure. The reason
-    /// does not repeat the URL.
+    /// Sends an event. Returns the status of a successful answer, or else the reason for the
+    /// failure, without the URL.
     pub(crate) async fn send(&self, delivery: &WebhookDelivery) -> Result<StatusCode, String> {
         let answered = timeout(SEND_TIMEOUT, self.ask(delivery)).await;
         let status = answered

@@ -1,4 +1,4 @@
-//! Changes of the fleet since the last look.
+//! Finds the changes of the fleet since the last look.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,9 @@ pub(super) struct FleetLook {
 }
 
 impl FleetLook {
-    /// Looks at the projects, the running tasks and the agents, and returns those that changed, with the names of those
-    /// that are gone. `None` if nothing changed, at the first look, and if the database does not answer.
+    /// Reads the projects, the running tasks and the agents. Returns the changed rows, and the
+    /// names of rows that no longer exist. Returns `None` if nothing changed, at the first look, or
+    /// if the database does not answer.
     pub(super) async fn look(&mut self, fleet: &Fleet) -> Option<Value> {
         let view = fleet.view().await.ok()?;
         let mut rows = HashMap::new();

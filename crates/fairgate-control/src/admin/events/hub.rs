@@ -1,4 +1,5 @@
-//! Looks at the pools, the fleet and the audit trail once for all readers of events, and only while there are readers.
+//! Reads the pools, the fleet and the audit trail once for all readers of events, and only while
+//! there are readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +18,14 @@ use super::pool_changes::{change, whole};
 use crate::control_plane::ControlPlane;
 use crate::event_hub::{EventHub, HubEvent, HubReader};
 
-/// Interval at which the pools and the audit trail are looked at.
+/// Interval at which the pools and the audit trail are read.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The fleet is looked at with every so many looks.
+/// Number of looks from one reading of the fleet to the next.
 const FLEET_EVERY: u64 = 2;
-/// Number of audit entries that one look reads.
+/// Maximum number of audit entries that one look reads.
 const AUDIT_ROWS: u32 = 100;
 
-/// Adds a reader. The first one starts the looking.
+/// Adds a reader. The first reader starts the task that looks for changes.
 pub(super) fn read_events(app: &Arc<ControlPlane>) -> HubReader {
     let (reader, must_look) = HubReader::of(&app.event_hub);
     if must_look {
@@ -38,7 +39,7 @@ pub(super) fn whole_pools(hub: &EventHub) -> Vec<Value> {
     hub.last_views().iter().map(|view| whole(view)).collect()
 }
 
-/// Looks until nobody reads any more, or the gateway drains.
+/// Looks for changes until there are no readers, or until the gateway drains.
 async fn look_until_unread(app: Arc<ControlPlane>) {
     let mut ended = app.data.ended.subscribe();
     app.data.ended.watch(true);
@@ -77,7 +78,7 @@ async fn look_until_unread(app: Arc<ControlPlane>) {
     }
 }
 
-/// Looks at all pools, and sends what changed since the last look.
+/// Reads all pools, and sends what changed since the last look.
 async fn look_at_pools(app: &ControlPlane) {
     let mut changes = Vec::new();
     let pools = app.data.pools.all();
@@ -101,10 +102,11 @@ pub(super) fn live_event(pools: &[Value], full: bool) -> String {
     json!({"at": at, "full": full, "pools": pools}).to_string()
 }
 
-/// Sends the audited changes that are new. The first look only finds where they begin.
+/// Sends the new entries of the audit trail. The first look sends nothing, and only finds the
+/// newest entry.
 async fn look_at_audit(app: &ControlPlane, newest: &mut Option<i64>) {
     let limit = if newest.is_some() { AUDIT_ROWS } else { 1 };
-    // If the database does not answer, the next look finds them.
+    // If the database does not answer, the next look finds the entries.
     let Ok(entries) = app.data.store.audit(AuditQuery { limit, ..AuditQuery::default() }).await
     else {
         return;

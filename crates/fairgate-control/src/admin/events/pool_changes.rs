@@ -1,4 +1,5 @@
-//! Differences between a view and the one before, as JSON without the former names of its numbers.
+//! Computes the differences between two views of a pool, as JSON without the former names of
+//! fields.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,12 +22,13 @@ const FORMER_NAMES: [&str; 7] = [
 /// Fields of a pool that are lists of rows.
 const LISTS: [&str; 5] = ["classes", "groups", "tenants", "projects", "workers"];
 
-/// A row of a view that has a name of its own in its list.
+/// A row of a view, with a name that is unique in its list.
 pub(super) trait NamedRow: Serialize {
     /// Returns the name of the row.
     fn name(&self) -> &str;
 
-    /// Returns true if the row need not be sent again. A number that changes merely because time passes is no reason to.
+    /// Returns true if the row need not be sent again. Numbers that change merely because time
+    /// passes are ignored.
     fn is_like(&self, other: &Self) -> bool;
 }
 
@@ -118,7 +120,7 @@ pub(super) fn change(before: &PoolView, now: &PoolView) -> Option<Value> {
     Some(Value::Object(change))
 }
 
-/// Returns the fields of the pool itself that changed.
+/// Returns the changed fields of the pool itself.
 fn fields_changed(before: &PoolView, now: &PoolView) -> Map<String, Value> {
     let fields = |view: &PoolView| match whole(&without_rows(view)) {
         Value::Object(fields) => fields,

@@ -74,7 +74,7 @@ pub(in crate::admin) async fn why(
 ) -> Result<Json<TaskExplanation>, ApiError> {
     let project = project_of(&app, &agent).await?;
     if app.fleet.task_line(&task).await?.project != project {
-        // Exactly as if there were no such task.
+        // The answer is the same as for a task that does not exist.
         return Err(FleetError::NotFound { what: "task", id: task }.into());
     }
     Ok(Json(app.fleet.why_within_tenant(&task).await?))

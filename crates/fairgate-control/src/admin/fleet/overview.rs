@@ -10,8 +10,8 @@ use crate::admin::api_error::ApiError;
 use crate::admin::auth::AdminCaller;
 use crate::control_plane::ControlPlane;
 
-/// Shows the share and the target share of each project, the running tasks, the waiting tasks with the reasons for
-/// waiting, and the agents.
+/// Shows the fleet: the share that each project got and was due, the running tasks, the waiting
+/// tasks with their reasons, and the agents.
 #[utoipa::path(
     get, path = "/api/v1/fleet", tag = "fleet",
     responses((status = 200, description = "The fleet at this moment", body = FleetView)),

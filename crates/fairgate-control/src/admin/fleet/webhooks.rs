@@ -67,7 +67,7 @@ pub(in crate::admin) async fn events(
     Ok(Json(WebhookEventList { items: app.fleet.pending_webhook_events(&name).await? }))
 }
 
-/// Sends a test event to a webhook now, once, and says what it answered.
+/// Sends one test event to a webhook at once, and returns the webhook's answer.
 #[utoipa::path(
     post, path = "/api/v1/webhooks/{name}/test", tag = "fleet",
     params(("name" = String, Path, description = "The webhook's name")),

@@ -1,9 +1,13 @@
 //! Finds the session of a request, before its handler runs.
 //!
-//! A browser sends its cookies with every request to this host, also with those that a foreign page makes it send, and to
-//! all ports. So a session counts only if the request carries no key of its own, each address takes only the sessions
-//! that belong there, and a request that may change something must come from a page of ours: with our origin, and with a
-//! header that no foreign page can set.
+//! A browser sends its cookies with every request to this host: to all ports, and also when a
+//! foreign page causes the request. Therefore a session counts only under these conditions:
+//!
+//! - The request carries no token or key of its own.
+//! - The address serves sessions of this kind: clients' addresses serve tenants, admin addresses
+//!   serve operators.
+//! - A request that may change something comes from a page of this gateway. It then has our origin,
+//!   and a header that no foreign page can set.
 
 use std::sync::Arc;
 
@@ -31,15 +35,16 @@ pub(in super::super) const SESSION_PATH: &str = "/api/v1/session";
 /// The session of a request.
 #[derive(Clone, Debug)]
 pub(in super::super) enum RequestSession {
-    /// A session of this caller, which ends then.
+    /// A valid session of this caller, with the session's id and end.
     Valid(SessionCaller, SignedSessionEnd),
-    /// A cookie that is no session any more: it has expired or was revoked, or its token or key has changed.
+    /// A cookie whose session has ended: it expired or was revoked, or its token or key has
+    /// changed.
     Over,
-    /// The database does not answer, so nobody knows if the session was revoked.
+    /// The database does not answer, so it is not known whether the session was revoked.
     Unknown,
 }
 
-/// The caller that a session stands for.
+/// The caller to whom a session belongs.
 #[derive(Clone, Debug)]
 pub(in super::super) enum SessionCaller {
     /// The holder of the admin token, with the actor for the audit trail.
@@ -59,7 +64,8 @@ pub(in super::super) struct SignedSessionEnd {
     pub(super) kind: SessionKind,
 }
 
-/// Looks up the session of a request that has one, and refuses what does not come from a page of ours.
+/// Finds the session of a request. Refuses a change by a session that does not come from a page of
+/// this gateway.
 pub(in super::super) async fn find_session(
     State(app): State<Arc<ControlPlane>>,
     mut request: Request,
@@ -97,7 +103,7 @@ pub(in super::super) async fn find_session(
     next.run(request).await
 }
 
-/// Returns the refusal of a request that does not come from a page of ours.
+/// Returns the refusal of a request that does not come from a page of this gateway.
 pub(super) fn cross_site() -> ApiError {
     let message = format!(
         "a change by a session must come from a page of this gateway: with its Origin, and with the header \
@@ -152,11 +158,13 @@ pub(super) enum OriginOfRequest {
     Ours,
     /// A page of another site.
     Foreign,
-    /// No page, or a browser that does not say it, as for a plain read.
+    /// The request states no origin: it is not from a page, or the browser leaves it out, as for a
+    /// plain read.
     Unstated,
 }
 
-/// Returns the origin of a request. Ours is the one with the host and port that the request was sent to.
+/// Returns the origin of a request. The gateway's own origin has the host and port to which the
+/// request was sent.
 pub(super) fn origin<B>(request: &http::Request<B>) -> OriginOfRequest {
     let headers = request.headers();
     let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_ascii_lowercase);
@@ -206,8 +214,8 @@ async fn read_session(
     }
 }
 
-/// Returns the caller that a session names, with the hash of the token or key that it has now. `None` if there is no such
-/// caller any more.
+/// Returns the caller that a session names, with the current hash of the caller's token or key.
+/// `None` if the caller no longer exists.
 fn caller_of(
     app: &ControlPlane,
     session: &SignedSession,
@@ -242,8 +250,8 @@ pub(super) async fn secret_of_sessions(
     app.session_secret.get_or_try_init(read).await.copied()
 }
 
-/// Returns true if the session was revoked. If the database does not answer, a session that was found good before still
-/// reads; for anything else the result is `None`.
+/// Returns true if the session was revoked. If the database does not answer, a read may use a
+/// session that was valid at its last check. In all other such cases, the result is `None`.
 async fn is_revoked(app: &ControlPlane, id: &str, is_read: bool) -> Option<bool> {
     let known = app.revoked_sessions.known(id);
     if let Some(known) = known.filter(|known| known.is_fresh()) {

@@ -1,18 +1,19 @@
-//! The value of a session's cookie: who it is, until when, and a keyed hash over both.
+//! The value of a session's cookie: the holder, the time of its end, and a keyed hash over both.
 //!
-//! The hash also covers the hash of the token or key that was presented at the login. It is not part of the value, so
-//! nothing about the token can be learned from the cookie; and when the token or key changes, the session ends.
+//! The keyed hash also covers the hash of the token or key that was presented at the login. That
+//! hash is not part of the value, so the cookie reveals nothing about the token. When the token or
+//! key changes, the session ends.
 
 use fairgate_store::{KeyHash, UnixMicros};
 
 /// Version of the format. A value of another version is no session.
 const VERSION: &str = "1";
-/// The longest value that is looked at, in bytes.
+/// Maximum length of a value that is read, in bytes.
 const LONGEST: usize = 512;
 /// Number of random bytes in an id.
 const ID_BYTES: usize = 16;
 
-/// Whose session it is.
+/// Kind of the holder of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionKind {
     /// The holder of the admin token.
@@ -31,7 +32,8 @@ pub(super) struct SignedSession {
     pub(super) id: String,
     /// Time at which the session ends.
     pub(super) expires_at: UnixMicros,
-    /// The name given at the login, for the audit trail; of a tenant's session, the id of its key.
+    /// For the admin, the name given at the login, for the audit trail. For a tenant, the id of the
+    /// key.
     pub(super) name: String,
 }
 
@@ -77,8 +79,8 @@ impl SignedSession {
         format!("{content}.{}", seal.to_hex())
     }
 
-    /// Reads a value without checking its seal, so that its secret can be looked up. Returns `None` if it is no value
-    /// of this version.
+    /// Reads a value without checking its seal, because the seal's key must be looked up first.
+    /// Returns `None` if the text is no value of this version.
     pub(super) fn read(value: &str) -> Option<(Self, SessionSeal)> {
         if value.len() > LONGEST {
             return None;
@@ -111,8 +113,8 @@ impl SignedSession {
 pub(super) struct SessionSeal(blake3::Hash);
 
 impl SessionSeal {
-    /// Returns true if this gateway's installation has made the value for a caller with this secret. The comparison
-    /// takes the same time wherever the hashes differ.
+    /// Returns true if this installation made the value for a caller with this secret. The
+    /// comparison takes the same time wherever the hashes differ.
     pub(super) fn is_of(self, session: &SignedSession, key: &[u8; 32], secret: KeyHash) -> bool {
         // `blake3::Hash` compares in constant time.
         seal(key, &session.content(), secret) == self.0
