@@ -14,8 +14,9 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Parses an address such as `127.0.0.1`, or a range such as `10.0.0.0/8` or `fd00::/8`; `None` for other text, and
-    /// for a range whose address has bits behind its prefix (`10.1.0.0/8`), which is mostly a mistake.
+    /// Parses an address such as `127.0.0.1`, or a range such as `10.0.0.0/8` or `fd00::/8`.
+    /// Returns `None` for other text, and for an address with bits after the prefix (`10.1.0.0/8`),
+    /// which is mostly a mistake.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
@@ -36,7 +37,7 @@ impl AddressRange {
             && number(address) & self.mask() == number(self.address)
     }
 
-    /// Returns the shared bits as ones. IPv4 addresses use the upper 32 bits.
+    /// Returns a mask with ones for the shared bits. IPv4 addresses use the upper 32 bits.
     fn mask(&self) -> u128 {
         u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0)
     }

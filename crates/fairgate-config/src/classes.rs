@@ -37,7 +37,8 @@ pub struct PolicyClasses {
 /// Type of the node by which the classes share a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassArbiter {
-    /// Deficit round robin, as in Dynamo's router. A quantum is the tokens that a class may spend per round.
+    /// Deficit round robin, as in Dynamo's router. A quantum is the cost that a class may spend per
+    /// round.
     Drr,
     /// A share node. A quantum is a weight, and measured usage follows the weights.
     Share,
@@ -83,8 +84,8 @@ pub struct ClassBucket {
     pub min_tokens: u64,
 }
 
-/// Classes that requests choose by one family name. The family has one class for each bucket, and the uncached tokens
-/// of a request decide which of them it gets.
+/// Classes that requests choose by one family name. The family has one class for each bucket. The
+/// uncached tokens of a request decide which of these classes the request gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassFamily {
     /// Name of the family, as requests send it.
@@ -100,7 +101,8 @@ pub struct PolicyClass {
     pub name: PolicyClassName,
     /// The family and bucket that the class serves; `None` for an explicit class, which requests name directly.
     pub cell: Option<ClassCell>,
-    /// Credit per round in tokens (drr), or weight (share). `None` under bands, where the order of the file decides.
+    /// Credit per round, in the unit of the pool (drr), or weight (share). `None` under bands,
+    /// where the order of the file decides.
     pub quantum: Option<Weight>,
     /// The most requests of the class that may be in flight (share and bands); `None` sets no cap.
     pub cap: Option<u64>,

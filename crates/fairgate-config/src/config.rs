@@ -1,8 +1,9 @@
 //! The checked configuration. Holders of a [`Config`] need not check it again.
 //!
-//! Its `Serialize` form is the list of settings: names and values as the file spells them, and for each setting whether
-//! a reload can change it. A reload is planned from this form, and the admin API shows it. `config/settings_form.rs` has
-//! the forms that differ from serde's.
+//! The `Serialize` form of [`Config`] is the list of settings. It has the names and values as the
+//! file spells them, and states for each setting whether a reload can change it. A reload is
+//! planned from this form, and the admin API shows it. `config/settings_form.rs` has the forms that
+//! differ from serde's.
 
 pub(crate) mod settings_form;
 
@@ -110,7 +111,7 @@ pub struct StoreConfig {
     pub clickhouse: Option<ClickHouseConfig>,
 }
 
-/// Address of a ClickHouse database, and what opens it.
+/// Address and credential of a ClickHouse database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClickHouseConfig {
     /// URL of its HTTP interface.
@@ -218,7 +219,7 @@ pub struct FleetConfig {
     pub min_task_guarantee: bool,
     /// Expected tokens of a task if neither the task nor the project's history gives an estimate (default 20 000).
     pub default_estimate: u64,
-    /// Sharers of the agents: all projects, or tenants first (default `project`).
+    /// Level at which agents are shared first: projects or tenants (default `project`).
     pub share: FleetShareLevel,
     /// Unit in which projects share agents (default `larger`).
     pub credit: FleetCreditUnit,
@@ -230,10 +231,11 @@ pub struct FleetConfig {
     pub backoff: Duration,
     /// Longest wait before a retry of a failed task (default 300 s).
     pub backoff_max: Duration,
-    /// The most bytes of output that are kept of the command of one claim (default 1 MiB).
+    /// Largest number of bytes that are kept of a command's output, for each claim (default 1 MiB).
     #[serde(rename = "log_size_max", serialize_with = "settings_form::size")]
     pub log_bytes_max: u64,
-    /// The most bytes of the prompts of a project's open tasks that tenants and agents may add up to (default 256 MiB).
+    /// Largest total size, in bytes, of the prompts that tenants and agents may add to a project's
+    /// open tasks (default 256 MiB).
     #[serde(rename = "prompt_size_max", serialize_with = "settings_form::size")]
     pub prompt_bytes_max: u64,
     /// Folder of the journal of rounds, `data_dir/fleet`; `None` if the journal is switched off.
@@ -290,13 +292,13 @@ impl fmt::Display for FleetEventKind {
     }
 }
 
-/// Sharers of the fleet's agents.
+/// Level at which the fleet's agents are shared first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FleetShareLevel {
-    /// All projects, by their weights.
+    /// Projects share the agents by their weights.
     Project,
-    /// Tenants by their weights, and then the projects of each tenant.
+    /// Tenants share the agents by their weights, and then the projects of each tenant do.
     Tenant,
 }
 
@@ -317,7 +319,7 @@ pub enum FleetCreditUnit {
     Larger,
     /// Only the tokens of a task.
     Tokens,
-    /// Only the price of its agents' time.
+    /// Only the price of the time for which agents held the task.
     Time,
 }
 
@@ -457,7 +459,7 @@ impl UpstreamConfig {
     }
 }
 
-/// API dialects that an upstream speaks. At least one is true.
+/// API dialects that an upstream serves. At least one is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamDialects {
     /// True if the upstream serves OpenAI's API.
@@ -479,7 +481,8 @@ pub struct UpstreamCredential {
 #[derive(Clone)]
 pub struct Secret {
     text: String,
-    /// Place that the text was read from, such as `environment variable OPENAI_API_KEY`; `None` if it is not known.
+    /// Source of the text, such as `environment variable OPENAI_API_KEY`; `None` if it is not
+    /// known.
     source: Option<Box<str>>,
 }
 
@@ -497,7 +500,7 @@ impl Secret {
         Self { text: text.into(), source: None }
     }
 
-    /// Returns the secret with the place that it was read from.
+    /// Returns the secret with this source.
     pub(crate) fn with_source(self, source: Option<&str>) -> Self {
         Self { source: source.map(Box::from), ..self }
     }
@@ -507,15 +510,15 @@ impl Secret {
         &self.text
     }
 
-    /// Returns the place that the secret was read from, such as `environment variable OPENAI_API_KEY`; `None` if it is
-    /// not known. The place may be shown.
+    /// Returns the source of the secret, such as `environment variable OPENAI_API_KEY`; `None` if
+    /// it is not known. The source may be shown.
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 }
 
-/// Writes where the secret is from, and a hash by which two secrets can be compared. The hash has a random key that
-/// never leaves the process, so nobody can guess the text from it.
+/// Writes the source of the secret, and a hash for comparison with other secrets. The hash has a
+/// random key that never leaves the process, so nobody can guess the text from it.
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         HiddenText::new(&self.text, self.source()).serialize(serializer)

@@ -1,6 +1,8 @@
-//! Groups, tenants and keys that the configuration file declares, so that a repository can be the truth about them.
+//! Groups, tenants and keys that the configuration file declares, so that a repository can define
+//! them.
 //!
-//! These are the checked values of the file alone. What they change in the database is decided where they are applied.
+//! These are the checked values of the file alone. The code that applies them decides what they
+//! change in the database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -66,10 +68,10 @@ pub struct DeclaredKey {
     pub name: String,
     /// Hash of the key's secret.
     pub hash: DeclaredKeyHash,
-    /// First characters of a secret that Fairgate made; empty for a secret of another kind, and if only its hash is
-    /// known.
+    /// First characters of a secret that Fairgate made; empty for another kind of secret, or if
+    /// only its hash is known.
     pub hint: String,
-    /// Place that the secret or its hash was read from, such as `environment variable CHAT_KEY`.
+    /// Source of the secret or its hash, such as `environment variable CHAT_KEY`.
     pub source: String,
     /// Weight of the key relative to the other keys of its tenant (default 100).
     pub weight: u64,
@@ -151,7 +153,7 @@ pub struct DeclaredBudget {
     pub amount: u64,
 }
 
-/// Rights of a declared key. What the file does not state is closed, as for a key that the admin API makes.
+/// Rights of a declared key. A right that the file does not state has the default of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredRights {
     /// Models, or patterns such as `gpt-*`, that the key may request; all if absent.

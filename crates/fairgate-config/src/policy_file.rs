@@ -12,7 +12,8 @@ use crate::read::policy_file::{self, PolicyProfile};
 /// general profile completely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyFile {
-    /// The profile of models without a profile of their own; `None` if the file has none at its top.
+    /// The profile of models without a profile of their own; `None` if the file has no general
+    /// profile.
     pub root: Option<PolicyClasses>,
     /// Profiles of single models, by exact model name.
     pub models: BTreeMap<String, PolicyClasses>,

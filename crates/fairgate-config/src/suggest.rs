@@ -11,9 +11,9 @@ pub(crate) fn did_you_mean<'a>(
     }
 }
 
-/// Returns the candidate that the fewest edits turn the written text into; an edit inserts, removes or replaces a
-/// character, or swaps two neighbours. Returns `None` if even that candidate needs more edits than a third of the written
-/// characters; one edit is always accepted.
+/// Returns the candidate that needs the fewest edits to become the written text. An edit inserts,
+/// removes or replaces a character, or swaps two neighbours. Returns `None` if the candidate needs
+/// more edits than a third of the written characters; one edit is always accepted.
 fn closest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written: String = written.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
     let most = (written.chars().count() / 3).max(1);

@@ -69,7 +69,7 @@ impl PolicyClasses {
     }
 }
 
-/// Capacity and workers of the pool that has the policy, as far as they are known.
+/// Capacity and workers of the pool that has the policy, if they are known.
 struct WarningContext<'a> {
     capacity: Option<u64>,
     workers: Vec<&'a UpstreamConfig>,
@@ -141,7 +141,8 @@ impl PolicyTraversal<'_> {
                     self.node(inner, &format!("{at}.inside.{}", inner.kind()), owned);
                 }
                 FlowInside::Queue(queue) => {
-                    // After max_wait_ticks a load node dispatches a flow's oldest request, in any order of its queue.
+                    // After max_wait_ticks a load node dispatches a flow's oldest request, whatever
+                    // the order of its queue.
                     let ages =
                         matches!(node, PolicyNode::Load(load) if load.max_wait_ticks.is_some());
                     self.queue(queue, &format!("{at}.queue"), ages, "max_wait_us");

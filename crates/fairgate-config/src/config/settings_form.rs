@@ -27,7 +27,7 @@ pub(crate) const FIXED: &str = "\0fixed";
 pub(crate) const RELOADABLE: &str = "\0reloadable";
 /// Name of the entry that marks a secret; its value is the hash of the secret.
 pub(crate) const SECRET: &str = "\0secret";
-/// Name of the entry with the place that a secret is from.
+/// Name of the entry with the source of a secret.
 pub(crate) const SECRET_SOURCE: &str = "source";
 
 /// A setting and everything below it, with the mark that says whether a reload changes it.
@@ -48,7 +48,7 @@ struct SwitchedSection<'a, V, T> {
     inside: Option<&'a T>,
 }
 
-/// A secret as it may be written: the place that it is from, and a hash to compare it by.
+/// A secret in the form in which it may be written: its source, and a hash for comparison.
 #[derive(Serialize)]
 pub(super) struct HiddenText<'a> {
     #[serde(rename = "\0secret")]
@@ -86,7 +86,8 @@ pub(super) fn switch<T: Serialize, S: Serializer>(
     SwitchedSection { state: on_or_off(section), inside: section.as_ref() }.serialize(out)
 }
 
-/// Writes a section of which a reload can change what is in it, but not switch it on or off.
+/// Writes a section whose settings a reload can change. A restart is needed to switch the section
+/// on or off.
 pub(super) fn fixed_switch<T: Serialize, S: Serializer>(
     section: &Option<T>,
     out: S,
@@ -108,7 +109,8 @@ pub(super) fn displayed<T: Display, S: Serializer>(value: &T, out: S) -> Result<
     out.collect_str(value)
 }
 
-/// Writes a path with replacement characters for what is no Unicode, where serde would fail.
+/// Writes a path. Bytes that are not Unicode become replacement characters; serde would fail at
+/// them.
 pub(super) fn path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     out.collect_str(&path.display())
 }
@@ -141,8 +143,9 @@ pub(super) fn thousandths<S: Serializer>(
     thousandths.map(format_thousandths).serialize(out)
 }
 
-/// The pool's state machine has no event for this credit: it is in the header of the pool's journal, fixed from the
-/// first line on. The same goes for `max_queue` and the wait of a brownout.
+/// Writes the overlap credit as a setting that needs a restart. The credit is in the header of the
+/// pool's journal, and no event changes it. The same holds for `max_queue` and the wait of a
+/// brownout.
 pub(super) fn overlap_credit<S: Serializer>(
     credit: &OverlapCredit,
     out: S,
@@ -172,7 +175,7 @@ pub(super) fn allow_or_refuse<S: Serializer>(allow: &bool, out: S) -> Result<S::
     out.serialize_str(if *allow { "allow" } else { "refuse" })
 }
 
-/// Writes a list whose text may be empty. Without this form an empty list has no value.
+/// Writes a list as one text. Without this form, an empty list would have no value.
 pub(super) fn joined<S: Serializer>(texts: &[String], out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&texts.join(", "))
 }

@@ -42,7 +42,7 @@ const UNITS: [(&str, CostUnit); 3] = [
     ("money", CostUnit::Money),
 ];
 
-/// Returns the words for what a pool counts.
+/// Returns the name of a unit for error messages.
 fn unit_words(unit: CostUnit) -> &'static str {
     match unit {
         CostUnit::Tokens => "tokens",
@@ -54,7 +54,7 @@ fn unit_words(unit: CostUnit) -> &'static str {
 /// Options of `cost` that have an effect in a pool that counts tokens only.
 const TOKEN_WEIGHTS: [&str; 3] = ["input", "cached_input", "output"];
 
-/// Reads the cost of requests. `default` is what the pool's policy makes the default.
+/// Reads the cost of requests. `default` has the defaults for the pool's policy.
 pub(super) fn cost(field: ConfigField<'_>, default: CostConfig) -> Option<CostConfig> {
     let section = field.section(COST)?;
     let unit = section.or("unit", default.unit, |field| field.one_of(&UNITS));
@@ -146,8 +146,8 @@ fn worker_prices(field: ConfigField<'_>) -> Option<WorkerPrices> {
     })
 }
 
-/// Records an error if the pool would learn the prices of a worker that a pool with `observe: false` uses too, so that
-/// other gateways may use it.
+/// Records an error if the pool would learn the prices of a worker that a pool with `observe:
+/// false` uses too. Other gateways may then use that worker, and the learned prices would be wrong.
 pub(super) fn check_whole_load_is_seen(
     field: &ConfigField<'_>,
     pool: &PoolDraft,

@@ -318,7 +318,8 @@ fn key_name(field: ConfigField<'_>) -> Option<String> {
     }
 }
 
-/// Reads the name of a group or tenant that the file declares. `known` is `None` if they could not be read.
+/// Reads the name of a group or tenant that the file declares. `known` has the declared names;
+/// `None` if they could not be read.
 fn reference(
     field: ConfigField<'_>,
     what: &str,

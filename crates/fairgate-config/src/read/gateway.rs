@@ -80,7 +80,7 @@ fn clickhouse(field: ConfigField<'_>) -> Option<ClickHouseConfig> {
     Some(ClickHouseConfig { url, database: database?, credential: credential?, ca })
 }
 
-/// Reads the name of a database, which stands in statements and URLs as it is.
+/// Reads the name of a database. The name is used in statements and URLs without escaping.
 fn database_name(field: ConfigField<'_>) -> Option<String> {
     let name = field.clone().text()?;
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';

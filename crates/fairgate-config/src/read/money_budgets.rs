@@ -1,6 +1,6 @@
-//! Checks that each model whose use a budget or a pool counts in money has a price. A request without a price would cost
-//! nothing, so the budget would never be used up, or its tenant be served before all others; the gateway refuses such
-//! requests.
+//! Checks that a model has a price if a budget or a pool counts its use in money. Without a price,
+//! a request would cost nothing: its budget would never be used up, or its tenant would be served
+//! before all others. The gateway refuses such requests.
 
 use fairgate_money::ModelPrices;
 
@@ -13,7 +13,7 @@ use crate::field::ConfigField;
 /// The models of all pools with their prices.
 pub(super) struct PricedModels<'a> {
     prices: &'a ModelPrices,
-    /// The pools, with their places in the file. Pools that could not be read are left out.
+    /// The pools, with their indexes in the file. Pools that could not be read are left out.
     pools: Vec<(usize, &'a PoolConfig)>,
     hosted: Vec<&'a str>,
 }
@@ -32,7 +32,8 @@ impl<'a> CountedRequests<'a> {
         Self { key: Some(key), may_use_hosted }
     }
 
-    /// Returns the requests of a tenant: of its keys, or of any key if the file declares none for it.
+    /// Returns the requests of a tenant: those of its declared keys, or of any key if the file
+    /// declares none for it.
     fn of_tenant(tenant: &'a DeclaredTenant, declared: &'a DeclaredDirectory) -> Vec<Self> {
         let keys = declared.keys.iter().filter(|key| key.tenant == tenant.name);
         let counted: Vec<Self> = keys.map(|key| Self::of_key(key, tenant)).collect();
@@ -42,7 +43,8 @@ impl<'a> CountedRequests<'a> {
         }
     }
 
-    /// Returns the requests of a group: of its tenants, or of any tenant if the file declares none in it.
+    /// Returns the requests of a group: those of its declared tenants, or of any tenant if the file
+    /// declares none in it.
     fn of_group(group: &str, declared: &'a DeclaredDirectory) -> Vec<Self> {
         let tenants = declared.tenants.iter().filter(|tenant| tenant.group == group);
         let counted: Vec<Self> =
@@ -134,8 +136,8 @@ impl<'a> PricedModels<'a> {
         }
     }
 
-    /// Checks the budgets of the groups, tenants and keys that the file declares: each model that a request under them may
-    /// name needs the prices that the gateway asks for.
+    /// Checks the money budgets of the groups, tenants and keys that the file declares. Each model
+    /// that a request under such a budget may name needs the prices that the gateway requires.
     pub(super) fn check_declared_budgets(
         &self,
         root: &ConfigField<'_>,
@@ -177,8 +179,9 @@ impl<'a> PricedModels<'a> {
         }
     }
 
-    /// Returns the error for the first model that these requests may name and whose cost would be unknown; `None` if there
-    /// is none. As for the gateway, a model needs a price on one worker, and on each hosted worker that may be used.
+    /// Returns the error for the first model that these requests may name and whose cost would be
+    /// unknown; `None` if there is none. A model needs a price on one worker, and on each hosted
+    /// worker that may be used. The gateway has the same rule.
     fn unpriced(&self, requests: CountedRequests<'_>, budget: &DeclaredBudget) -> Option<String> {
         for (_, pool) in &self.pools {
             let workers: Vec<_> =

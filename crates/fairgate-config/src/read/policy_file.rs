@@ -106,7 +106,7 @@ fn read<'a>(root: ConfigField<'a>, file: &Path) -> Option<PolicyProfiles<'a>> {
     if !PROFILE.iter().any(|name| section.has(name)) {
         return match section.has("models") {
             true => Some(PolicyProfiles { root: None, models: models? }),
-            // The error says so already.
+            // The error about the unsupported field was recorded already.
             false if is_of_other_edition => None,
             false => section.field.wrong(
                 "has no profile: state default_policy_family, uncached_isl_buckets and policy_classes, for all models or \

@@ -10,7 +10,8 @@ use crate::field::ConfigField;
 /// The fewest characters of an admin token, and of a webhook's secret.
 const TOKEN_CHARS_MIN: usize = 16;
 
-/// Beginning and length of the secrets of keys that Fairgate makes, and the characters of them that may be shown.
+/// Prefix and length of the secrets of keys that Fairgate makes, and the number of first characters
+/// that may be shown.
 const MADE_SECRET: (&str, usize, usize) = ("fg-", 46, 7);
 
 /// The largest secret, in bytes.
@@ -50,12 +51,12 @@ pub(super) fn webhook_secret(field: ConfigField<'_>) -> Option<Secret> {
     }
 }
 
-/// The secret of a declared key, as far as it is kept.
+/// The parts of a declared key's secret that are kept.
 pub(super) struct DeclaredSecret {
     pub(super) hash: DeclaredKeyHash,
-    /// First characters of a secret that Fairgate made; else empty.
+    /// First characters of a secret that Fairgate made; empty for other secrets.
     pub(super) hint: String,
-    /// Place that the secret or its hash is from.
+    /// Source of the secret or its hash.
     pub(super) source: String,
 }
 
@@ -133,7 +134,8 @@ pub(super) fn secret(field: ConfigField<'_>) -> Option<Secret> {
     }
 }
 
-/// Reads a variable. Returns its text, and words for the place. The name of a variable that exists is no secret.
+/// Reads an environment variable. Returns its text, and a description with the variable's name. The
+/// name of an existing variable is not secret.
 fn from_environment(field: ConfigField<'_>) -> Option<(String, String)> {
     let name = field.scalar().unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -152,7 +154,8 @@ fn from_environment(field: ConfigField<'_>) -> Option<(String, String)> {
     })
 }
 
-/// Reads a file. Returns its text, and words for the place. The path of a file that exists is no secret.
+/// Reads a file. Returns its text, and a description with the file's path. The path of an existing
+/// file is not secret.
 fn from_file(field: ConfigField<'_>) -> Option<(String, String)> {
     let path = field.clone().path()?;
     match read(&path) {

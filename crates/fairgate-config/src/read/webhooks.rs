@@ -96,7 +96,8 @@ fn parse_webhook_url(text: &str) -> Result<Uri, &'static str> {
     }
 }
 
-/// Returns whether a host is an address of this machine. Names are not: what they stand for may change.
+/// Returns whether a host is a loopback address. A name never counts as one, because its address
+/// may change.
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

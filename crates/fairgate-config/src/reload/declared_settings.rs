@@ -31,7 +31,7 @@ impl DescriptionParts {
         }
     }
 
-    /// Adds a list of names; `absent` is what the list is if nothing is said.
+    /// Adds a list of names, unless it equals the default, `absent`.
     fn put_names(&mut self, name: &str, names: Option<&[String]>, absent: Option<&[String]>) {
         if names != absent {
             self.put(
@@ -106,7 +106,7 @@ impl DescriptionParts {
 }
 
 pub(super) fn declared_settings(list: &mut SettingList<'_>, declared: &DeclaredDirectory) {
-    // A file that is found under another path declares the same.
+    // The path of the file is left out: the same declarations at another path are no change.
     let DeclaredDirectory { file: _, is_stated: _, groups, tenants, keys } = declared;
     let joined = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(", "));
     list.put("groups", &joined(groups.iter().map(|group| &*group.name).collect()));

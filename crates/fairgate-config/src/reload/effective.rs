@@ -1,4 +1,4 @@
-//! The settings in force, as a list that may be shown.
+//! The current settings, as a list that may be shown.
 
 use super::settings::{SettingOwner, SettingValue, settings};
 use crate::config::Config;
@@ -21,8 +21,8 @@ pub enum EffectiveValue {
     None,
     /// The value, as the configuration file spells it.
     Shown(String),
-    /// The value is secret. The text says where it is from, such as `environment variable OPENAI_API_KEY`; `None` if that
-    /// is not known.
+    /// The value is secret. The text is the source of the secret, such as `environment variable
+    /// OPENAI_API_KEY`; `None` if the source is not known.
     Secret(Option<String>),
 }
 

@@ -40,12 +40,12 @@ pub(super) enum SettingValue {
     Shown(String),
     Hidden {
         hash: u64,
-        /// Place that the secret is from; `None` if it is not known.
+        /// Source of the secret; `None` if it is not known.
         source: Option<String>,
     },
 }
 
-/// Secrets are compared by their hashes, wherever they came from.
+/// Secrets are compared by their hashes, whatever their sources.
 impl PartialEq for SettingValue {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
