@@ -333,7 +333,7 @@ impl ProveClient {
 }
 
 impl ClientBehaviour {
-    /// Returns the fault that the client's prompts ask of the simulated model, if any.
+    /// Returns the fault that the client's prompts provoke in the simulated model, if any.
     fn fault(self) -> Option<SimFault> {
         match self {
             Self::Honest
@@ -368,7 +368,7 @@ impl RequestPattern {
                 ClientBehaviour::HasDeadlines { .. },
                 AnswerEnd::Failed { status: Some(504), how },
             ) => how == DEADLINE_PASSED,
-            // The request is refused with the provider, or waits in vain.
+            // The provider refuses the request, or the request times out in the queue.
             (
                 ClientBehaviour::MeetsModelLimit { .. },
                 AnswerEnd::Failed { status: Some(429 | 503), .. },

@@ -141,8 +141,8 @@ fn service_bars(case: &JudgedCase<'_>) -> Vec<ProveBar> {
             bars.push(wait_ticks::late_first(case, ticks_max))
         }
         (None, ScenarioPolicy::Drr | ScenarioPolicy::Bands { .. } | ScenarioPolicy::Edf) => {}
-        // The bounds are those of flows all of whose requests can go to some worker, and some requests here wait for
-        // the end of a pause. The victim is compared with a run without them.
+        // The bounds hold for flows whose requests can all go to some worker. Here, some requests
+        // wait for the end of a pause, so the victim is compared with a run without these requests.
         (None, ScenarioPolicy::Share { .. }) if case.scenario.hosted => {}
         (None, ScenarioPolicy::Share { .. } | ScenarioPolicy::ShareClasses) => {
             bars.extend(by_score(case))

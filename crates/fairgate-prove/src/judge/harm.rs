@@ -83,8 +83,9 @@ fn had(case: &JudgedCase<'_>, tenant: usize) -> VictimService {
     }
 }
 
-/// Returns the mean time in flight of the tenant whose requests took longest. A request that runs is
-/// never cut off, so a queued request may have to wait for one of these more than beside honest tenants.
+/// Returns the mean time in flight of the tenant whose requests took longest. A running request is
+/// never cut off, so beside an attacker a queued request may have to wait for one such request more
+/// than beside honest tenants.
 fn service_ms(case: &JudgedCase<'_>) -> f64 {
     let mut times: HashMap<Option<usize>, (u64, u64)> = HashMap::new();
     for (tenant, granted, ended) in ended_requests(case) {

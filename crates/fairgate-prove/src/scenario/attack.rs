@@ -31,7 +31,7 @@ enum AttackKind {
 const POLICIES: [ScenarioPolicy; 4] = [
     ScenarioPolicy::Share { partition: false },
     ScenarioPolicy::ShareClasses,
-    // Fewer ends than the wait of a queued request, so that the limit is reached.
+    // A queued request waits for more ends than this, so the limit is reached.
     ScenarioPolicy::Load { ticks_max: 24 },
     ScenarioPolicy::Drr,
 ];
@@ -172,13 +172,13 @@ fn attack(
         (victim.pattern.manner, attacker.pattern.manner) = (manner, manner);
     }
     if trick == AttackKind::Embed {
-        // Its time in the slot is what it pays for. The answers are long enough that only the client
-        // can have ended them.
+        // An answer that is left is charged for its time in the slot. The answers are long enough
+        // that only the client can have ended them.
         (victim.pattern.output_tokens, victim.pattern.max_tokens) = ((96, 96), 96);
         victim.pattern.manner = ClientBehaviour::LeavesAfter(LEFT_AFTER_TOKENS);
     }
     if trick == AttackKind::MeetModelLimit {
-        // The requests that wait in vain have a queue of their own.
+        // A separate queue holds the requests that wait in vain.
         attacker.keys = 2;
     }
     let is_leased = trick == AttackKind::LieAboutLeases;

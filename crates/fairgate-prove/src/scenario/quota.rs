@@ -169,8 +169,8 @@ const STRICT: [StrictQuota; 8] = {
     ]
 };
 
-/// Returns a scenario with a provider of [`STRICT`]. Only refusals after the join are judged, which comes after two
-/// minutes.
+/// Returns a scenario with a provider of [`STRICT`]. Only refusals after the join are judged. The
+/// join is two minutes after the start.
 fn strict_quota(scenario: &Scenario, quota: ScenarioQuota, strict: StrictQuota) -> Scenario {
     let far = 1_000_000_000;
     let (requests_per_minute, tokens_per_minute) = match strict.limit {

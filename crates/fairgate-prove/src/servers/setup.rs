@@ -46,7 +46,7 @@ const BUDGET_TOKENS: u64 = 1_000_000_000_000;
 /// Requests per minute that the provider of a hosted scenario allows for each model, more than the slots ever need.
 const HOSTED_PER_MINUTE: u64 = 600_000;
 
-/// Time for which a lease lives without a renewal.
+/// Time after which a lease ends unless its client renews it.
 const LEASE_TTL: Duration = Duration::from_secs(15);
 
 /// Quantum of a drr class of weight 1, in tokens.
