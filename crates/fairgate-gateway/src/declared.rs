@@ -1,4 +1,4 @@
-//! Groups, tenants and keys of the configuration file, on their way to the directory.
+//! Applies the groups, tenants and keys of the configuration file to the directory.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub enum GatewayDeclarationError {
     /// A declaration contradicts the directory.
     #[error(transparent)]
     Conflict(#[from] ConfigErrors),
-    /// More than half of what is declared would be disabled.
+    /// More than half of the declared tenants and keys that can be used now would be disabled.
     #[error(
         "the file no longer declares {disabled} of {usable} tenants and keys, which is more than half: they would be \
          disabled, so nothing has changed; the log lists them, and if that is meant, say so: `fairgate reload --yes`, or \
@@ -37,7 +37,8 @@ pub enum GatewayDeclarationError {
     Store(#[from] StoreError),
 }
 
-/// Converts what a file declares to the form of the store. `gateway` is the name of this gateway.
+/// Converts the declarations of a file to the form of the store. `gateway` is the name of this
+/// gateway.
 pub(crate) fn declarations(declared: &DeclaredDirectory, gateway: String) -> Arc<Declarations> {
     let DeclaredDirectory { file, is_stated, groups, tenants, keys } = declared;
     Arc::new(Declarations {
@@ -59,8 +60,8 @@ pub(crate) async fn preview(
     plan.map_err(|error| located(error, declared))
 }
 
-/// Logs what the declarations change, and then applies them. Changes nothing if they would disable more than half of
-/// what is declared, unless `may_disable_most`.
+/// Logs what the declarations change, and then applies them. Changes nothing if they would disable
+/// more than half of the declared tenants and keys, unless `may_disable_most`.
 pub(crate) async fn apply(
     store: &Store,
     declared: &Arc<Declarations>,
@@ -98,7 +99,7 @@ fn log(plan: &DeclarationPlan, declared: &Declarations) {
     }
 }
 
-/// Gives a conflict its place in the file.
+/// Adds the path and the line of the file to a conflict.
 fn located(error: DeclarationError, declared: &Declarations) -> GatewayDeclarationError {
     match error {
         DeclarationError::Conflict(DeclarationConflict { line, field, problem }) => {
@@ -122,7 +123,7 @@ fn object<T>(line: usize, object: T) -> DeclaredObject<T> {
     DeclaredObject { line: u64::try_from(line).unwrap_or(u64::MAX), object }
 }
 
-/// Time of creation of what is only declared, and has none yet.
+/// Creation time of an object that is declared and not created yet.
 const UNKNOWN: UnixMicros = UnixMicros(0);
 
 fn group(declared: &DeclaredGroup) -> Group {

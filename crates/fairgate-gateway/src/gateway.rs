@@ -1,4 +1,4 @@
-//! A running gateway: both planes, the server, and the tasks beside them.
+//! A running gateway: its two planes, its server and its background tasks.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ pub struct Gateway {
     pub(crate) server: Arc<GatewayServer>,
     addr: SocketAddr,
     admin_addr: SocketAddr,
-    /// Tasks of the gateway: the listeners, and those that run beside requests.
+    /// Async tasks of the gateway: the listeners, and the background tasks.
     tasks: Vec<JoinHandle<()>>,
     /// Allows one reload at a time.
     pub(crate) reloading: Mutex<()>,
@@ -72,8 +72,8 @@ impl Drop for Gateway {
     }
 }
 
-/// Stores the prices in force in the database, for the rows that will name them. Prices that the database does not have
-/// yet are audited as a change that the configuration file made.
+/// Stores the current prices in the database, because rows of the ledger will name them. Prices
+/// that are new to the database are audited as changes by the configuration file.
 pub(crate) async fn keep_prices(store: &Store, prices: &ModelPrices) -> Result<(), StoreError> {
     if prices.is_empty() {
         return Ok(());

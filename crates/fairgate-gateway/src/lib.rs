@@ -1,6 +1,7 @@
-//! The gateway, composed of its two planes: the data plane (`fairgate-proxy`), which carries requests, and the control
-//! plane (`fairgate-control`), which shows and changes it. This is the only crate that knows both, and it decides
-//! nothing but the order: `start`, `reload` and `drain` are each one function to read from top to bottom.
+//! The gateway, composed of its two planes: the data plane (`fairgate-proxy`), which carries
+//! requests, and the control plane (`fairgate-control`), which shows and changes the data plane.
+//! Only this crate depends on both. It only defines the order of steps: `start`, `reload` and
+//! `drain` are each one function to read from top to bottom.
 
 mod declared;
 mod drain;

@@ -13,7 +13,7 @@ use fairgate_store::{KeyHash, StoreError};
 use crate::declared::{self, GatewayDeclarationError, declarations};
 use crate::gateway::{Boxed, Gateway, keep_prices};
 
-/// Reason why a new configuration was not put in force. After such an error nothing has changed.
+/// Reason why a new configuration was not applied. After such an error nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayReloadError {
     /// The configuration changes fields that are fixed while the gateway runs.
@@ -28,15 +28,15 @@ pub enum GatewayReloadError {
     /// The configuration's groups, tenants and keys were not applied.
     #[error(transparent)]
     Declarations(#[from] GatewayDeclarationError),
-    /// The prices could not be stored in the database, where each row that names a price needs them.
+    /// The prices could not be stored in the database, which needs them before a row names them.
     #[error("the prices cannot be kept: {0}")]
     Store(#[from] StoreError),
 }
 
 impl Gateway {
-    /// Puts another configuration in force. Everything that can fail is tried before anything is changed, so that a bad
-    /// configuration changes nothing. Returns the changes. Refuses to disable more than half of the declared tenants and
-    /// keys.
+    /// Applies another configuration, and returns the changes. Everything that can fail is tried
+    /// before anything is changed, so a bad configuration changes nothing. Refuses to disable more
+    /// than half of the declared tenants and keys.
     pub fn reload(&self, next: Config) -> Boxed<'_, Result<AppliedReload, GatewayReloadError>> {
         Box::pin(self.reload_unboxed(next, false))
     }

@@ -32,8 +32,8 @@ pub struct GatewayOptions {
     pub may_disable_most: bool,
 }
 
-/// Addresses of a gateway that are bound and not served yet. They are bound first, so that a gateway that cannot listen
-/// fails before it has changed anything.
+/// Bound addresses of a gateway that does not serve yet. They are bound first, so a gateway that
+/// cannot listen fails before it has changed anything.
 #[derive(Debug)]
 pub struct GatewayListeners {
     clients: (SocketAddr, TcpListener),
@@ -56,7 +56,7 @@ impl GatewayListeners {
 /// A reason for which a gateway did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayStartError {
-    /// The address cannot be listened on.
+    /// The gateway cannot listen on the address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Address in the configuration that could not be bound.
