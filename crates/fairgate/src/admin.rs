@@ -136,7 +136,7 @@ fn span(micros: u64) -> TimeSpan {
     TimeSpan(Micros(micros))
 }
 
-/// One page of a list, or a whole list. The items are kept as JSON, which --json prints as it came.
+/// One page of a list, or a whole list. The items are kept as JSON, which --json prints unchanged.
 #[derive(Deserialize)]
 struct ListPage {
     items: Vec<Value>,
@@ -144,7 +144,7 @@ struct ListPage {
     next: Option<String>,
 }
 
-/// Returns the items of a list that the API gives as a whole.
+/// Returns the items of a list that has no pages.
 fn items(list: &Value) -> Result<Value> {
     #[derive(Deserialize)]
     struct ListItems {

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &HealthArgs) -> Result<()> {
 }
 
 impl ReadinessReport {
-    /// Returns `ready`, with what is not as it should be.
+    /// Returns `ready`, with the warnings and the pools without a worker that is up.
     fn sentence(&self) -> String {
         let mut notes = self.warnings.clone();
         if !self.degraded.is_empty() {

@@ -1,5 +1,5 @@
-//! The hidden command `fairgate manual`, which packages and the site are made with: the help of all commands as man pages,
-//! or as one page of Markdown.
+//! The hidden command `fairgate manual`, which writes the help of all commands as man pages for
+//! packages, or as one page of Markdown for the site.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -74,7 +74,8 @@ fn write_man_pages(command: &Command, date: &str, folder: &Path) -> Result<()> {
     visible(command).try_for_each(|command| write_man_pages(command, date, folder))
 }
 
-/// Returns a man page without line breaks beside vertical space, where they do nothing and formatters warn.
+/// Removes line breaks next to vertical space from a man page. They have no effect there, and
+/// formatters warn about them.
 fn without_idle_breaks(page: &str) -> String {
     let lines: Vec<&str> = page.lines().collect();
     let is_space = |at: Option<usize>| at.and_then(|at| lines.get(at)) == Some(&".sp");

@@ -55,7 +55,8 @@ impl<R: Read> FlushingInput<R> {
 
 impl<R: Read> Read for FlushingInput<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // A failure is not lost: the unwritten bytes stay in the buffer, and the next write meets it.
+        // A failure is not lost: the unwritten bytes stay in the buffer, and the next write returns
+        // the error.
         let _ = self.output.flush();
         self.input.read(into)
     }

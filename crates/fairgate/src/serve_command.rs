@@ -202,8 +202,8 @@ async fn wait_for_stop(
     }
 }
 
-/// Reads the configuration file again. An error is logged, and then nothing changes. Returns what happened, for the
-/// service manager.
+/// Reads the configuration file again, and applies it. If that fails, logs the error and changes
+/// nothing. Returns a text about the result for the service manager.
 async fn reload_and_log(gateway: &Gateway, file: &Path, actor: &str) -> &'static str {
     match reload::reload(gateway, file, actor, false).await {
         Ok(AppliedReload { plan, directory }) => {

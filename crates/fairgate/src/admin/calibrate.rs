@@ -96,7 +96,7 @@ fn in_words(prices: &WorkerPricesBody) -> String {
     .join(" · ")
 }
 
-/// Formats picoseconds in the unit in which they are short.
+/// Formats picoseconds in the largest unit that is not larger than the time.
 fn time(picoseconds: u64) -> String {
     const UNITS: [(u64, &str); 4] =
         [(1_000_000_000_000, "s"), (1_000_000_000, "ms"), (1_000_000, "µs"), (1_000, "ns")];
@@ -157,7 +157,7 @@ fn written(table: &TextTable) -> Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-/// Returns the table of what a change of the unit would change for each tenant.
+/// Returns the table of the tenants' shares before and after a change of the unit.
 fn switch_table(switch: &UnitSwitchBody) -> Result<String> {
     let mut table =
         TextTable::new(vec!["tenant", "due", "got", "worker time", "after", "its requests"]);
@@ -174,7 +174,7 @@ fn switch_table(switch: &UnitSwitchBody) -> Result<String> {
     written(&table)
 }
 
-/// Tells the nearest weights of tokens, and how far they remain.
+/// Returns a sentence with the nearest weights of tokens and their errors.
 fn weights_line(weights: &NearestTokenWeightsBody) -> String {
     let NearestTokenWeightsBody { input, cached_input, output, least, most } = *weights;
     let cached =

@@ -137,7 +137,7 @@ impl KeyCommand {
                 let rotate = format!("{}/rotate", path(id));
                 self.print_secret(&client.send(Method::POST, &rotate, None)?)
             }
-            // It was run above, because it needs no gateway.
+            // This command ran above, because it needs no gateway.
             KeyAction::Hash(_) => Ok(()),
             KeyAction::Revoke { id } => {
                 let revoke = format!("{}/revoke", path(id));

@@ -192,8 +192,8 @@ impl LimitArgs {
     }
 }
 
-/// The limits of a group, tenant, key or the hosted tier, as its view has them. They are kept as they came: a limit that
-/// this program does not know stays as it is.
+/// The limits in the view of a group, tenant, key or the hosted tier. They are kept as JSON, so
+/// that limits that this program does not know are preserved.
 #[derive(Deserialize)]
 struct ViewOfLimits {
     limits: Map<String, Value>,

@@ -133,7 +133,7 @@ impl LogConditions {
     }
 }
 
-/// A page of the ledger. The rows are kept as JSON, which --json prints as it came.
+/// A page of the ledger. The rows are kept as JSON, which --json prints unchanged.
 #[derive(Default, Deserialize, Serialize)]
 struct FoundRows {
     items: Vec<Value>,

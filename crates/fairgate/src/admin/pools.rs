@@ -126,7 +126,7 @@ impl PoolCommand {
         self.change(client, flow, action, &body, words)
     }
 
-    /// Sends a change of a flow, and says what it did.
+    /// Sends a change of a flow, and prints the result.
     fn change(
         &self,
         client: &AdminClient,

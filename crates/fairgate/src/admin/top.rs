@@ -1,9 +1,10 @@
 //! The command `fairgate top`: pools, flows, requests, workers and the fleet on one screen, with keys to hold, weigh, cap,
 //! drain and explain.
 //!
-//! One thread asks the gateway (`gateway_calls.rs`), so that keys are answered at once. The model holds what is shown
-//! (`model.rs`), keys change it or ask for a call (`keys.rs`), and the screen is made of it, line by line (`screen.rs`).
-//! So all of it but this file can be tested without a terminal.
+//! One thread calls the gateway (`gateway_calls.rs`), so that the screen reacts to keys at once.
+//! The model (`model.rs`) holds the data to show. Keys change the model or request a call
+//! (`keys.rs`). The screen draws the model line by line (`screen.rs`). Everything except this file
+//! can be tested without a terminal.
 
 mod flow_rows;
 mod gateway_calls;

@@ -8,7 +8,8 @@ use fairgate_proxy::probe_upstream;
 
 use crate::output::StdoutWriter;
 
-/// Asks every upstream for its list of models, with its credential, and prints the answers. Fails if one is not well.
+/// Asks every upstream for its list of models, with the upstream's credential, and prints the
+/// answers. Fails if an upstream does not answer as it should.
 pub(super) fn print_probes(config: &Config, out: &mut StdoutWriter) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut unwell = Vec::new();

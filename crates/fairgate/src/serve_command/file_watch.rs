@@ -1,7 +1,8 @@
 //! Notices that the configuration file or a certificate has changed, for `fairgate serve --watch`.
 //!
-//! The files are looked at from time to time. A change counts when two looks in a row see the same: a file that is still
-//! being written may be whole enough to be read, and then say something else than its author means.
+//! The files are checked at intervals. A change counts when two checks in a row see the same state.
+//! A file that is still being written may already be readable, with another meaning than its author
+//! intends.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 /// nanoseconds. `None` if the file cannot be found.
 type FileStamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// The files that are watched, and what was seen of them.
+/// The files that are watched, and their last known state.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     config: PathBuf,
@@ -32,7 +33,8 @@ impl FileWatch {
         Self { config: file.to_owned(), looks, seen }
     }
 
-    /// Waits for the next look. Returns true if the files have changed since the last time that it returned true.
+    /// Waits for the next check. Returns true if the files have changed since this last returned
+    /// true.
     pub(super) async fn look(&mut self, config: &Config) -> bool {
         self.looks.tick().await;
         let files = watched(&self.config, config);

@@ -64,8 +64,9 @@ pub(super) struct StartupMessage<'a> {
 }
 
 impl StartupMessage<'_> {
-    /// Prints the gateway's address, the settings for the admin commands, and on a first start a command to try. All is
-    /// written at once: a program that waits for the first line, and then reads the others, finds them.
+    /// Prints the gateway's address, the settings for the admin commands, and on a first start a
+    /// command to try. All lines are written at once, so that a program that has read the first
+    /// line finds the others.
     pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
         let mut text = Vec::new();
         self.print(&mut text)?;

@@ -50,7 +50,7 @@ struct LengthRange {
 }
 
 impl LengthRange {
-    /// Returns the place of a length among this many.
+    /// Returns the index of the cell for a length, among `places` cells.
     fn place(&self, length: u64, places: usize) -> usize {
         let (above, range) = (u128::from(length - self.least), u128::from(self.most - self.least));
         let place = above * places as u128 / range.max(1);

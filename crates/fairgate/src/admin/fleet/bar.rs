@@ -1,4 +1,4 @@
-//! Draws the parts of the tokens that a project got and is due as a bar of characters.
+//! Draws the share that a project got, and the share that it is due, as a bar of characters.
 
 use crate::text_format::millionths;
 

@@ -1,4 +1,5 @@
-//! The command `fairgate fleet`, which shows projects with what they are due and got, running tasks and waiting tasks, once or repeatedly.
+//! The command `fairgate fleet`, which shows projects with their shares, running tasks and waiting
+//! tasks, once or repeatedly.
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};

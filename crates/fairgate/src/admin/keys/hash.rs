@@ -1,4 +1,5 @@
-//! The command `fairgate key hash`, which makes the hash that a configuration file declares a key by.
+//! The command `fairgate key hash`, which prints the hash with which a configuration file declares
+//! a key.
 
 use std::io::{IsTerminal, Write, stdin};
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use super::super::pools::{AccountRate, rate, worker_state};
 use super::super::{or_dash, span};
 use crate::text_format::{one_line, percentage};
 
-/// Unit of a pool that counts microseconds of a full worker, and of one that counts micro-units of money.
+/// Unit of a pool that counts microseconds of a full worker.
 const WORKER_TIME: &str = "worker_time";
 const MONEY: &str = "money";
 
@@ -27,7 +27,7 @@ struct ShareRow<'a> {
     in_flight: u64,
     queued: u64,
     service: &'a ServiceView,
-    /// True if the policy promises the flow its share of the tokens.
+    /// True if the policy promises the flow its share of the service.
     promised: bool,
     /// The tenant; `None` for groups and projects.
     tenant: Option<&'a TenantView>,
@@ -80,8 +80,8 @@ pub(super) fn format_pools(live: &LiveView) -> Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-/// Describes problems of the ledger; `None` if there are none. Fewer than 10 000 rows that are not in the database yet
-/// are no problem, because some rows are always on their way.
+/// Describes problems of the ledger; `None` if there are none. Fewer than 10 000 rows that are not
+/// in the database yet are no problem, because some rows are always in transit.
 fn ledger(ledger: LedgerView) -> Option<String> {
     const MANY: u64 = 10_000;
     let LedgerView { rows_waiting: waiting, answers_without_row: without } = ledger;
@@ -197,7 +197,7 @@ fn due_heading(unit: &str) -> &'static str {
     }
 }
 
-/// Returns the cell with a flow's place in a strict order; empty if the flow is in none.
+/// Returns the cell with a flow's place in a strict order; empty if the flow has no such place.
 fn order(service: &ServiceView) -> TableCell {
     TableCell::Text(service.strict.clone().unwrap_or_default())
 }
@@ -268,8 +268,8 @@ fn difference(service: &ServiceView, promised: bool) -> String {
     format!("{mark}{sign}{difference}")
 }
 
-/// Returns true if the difference of a flow is beyond the bound that the policy promises it. A flow that is promised no
-/// share of the tokens, such as a class in deficit round robin, is at no fault there.
+/// Returns true if the difference of a flow is beyond its promised bound. A flow without a promised
+/// share, such as a class in deficit round robin, is never outside.
 fn is_outside(service: &ServiceView, promised: bool) -> bool {
     promised && service.within_bound == Some(false)
 }

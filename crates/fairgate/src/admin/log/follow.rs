@@ -1,8 +1,8 @@
 //! `fairgate log --follow`: prints requests as they end.
 //!
-//! The rows come with the gateway's events, which have all rows, and are chosen here. The last rows before are listed first.
-//! The stream is opened before that list is read, so nothing is missed between the two; a row that is in both is printed
-//! once.
+//! The gateway's event stream has all rows, and this module selects those that meet the conditions.
+//! The rows that ended before are listed first. The stream is opened before that list is read, so
+//! that no row is missed between the two. A row that is in both is printed once.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::Write;
@@ -33,7 +33,7 @@ struct EventGap {
     missed: u64,
 }
 
-/// Prints rows, each once.
+/// Prints each row once.
 struct RowPrinter<'a> {
     args: &'a LogArgs,
     out: StdoutWriter,
@@ -67,7 +67,7 @@ pub(super) fn follow(args: &LogArgs, client: &AdminClient) -> Result<()> {
             Ok(printer.out.flush()?)
         });
         match followed {
-            // Whoever reads our output has left, or the gateway refused the very first call.
+            // The output was closed, or the gateway refused the very first call.
             Err(error) if !has_begun || error.is::<std::io::Error>() => return Err(error),
             Err(error) => eprintln!("not connected: {error}; trying again"),
             Ok(()) => eprintln!("the gateway ended the stream; trying again"),
@@ -159,7 +159,7 @@ fn row_line(
 }
 
 impl LogConditions {
-    /// Returns true if all conditions hold for the row, as the gateway would find it.
+    /// Returns true if all conditions hold for the row, by the rules of the gateway's search.
     fn hold_for(&self, row: &AttemptBody) -> bool {
         let named = [
             (&self.request, Some(&row.request)),

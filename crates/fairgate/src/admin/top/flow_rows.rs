@@ -41,13 +41,13 @@ impl FlowSort {
     }
 }
 
-/// A flow with its numbers. Shares are parts of 1, of the window of the live view.
+/// A flow with its numbers. Shares are from 0 to 1, over the window of the live view.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FlowRow {
-    /// Attribute by which it is named: `class`, `group`, `tenant` or `project`.
+    /// Attribute by which the flow is named: `class`, `group`, `tenant` or `project`.
     pub(super) by: &'static str,
     pub(super) name: String,
-    /// True if it stands below its group.
+    /// True if the flow is shown below its group.
     pub(super) inside: bool,
     pub(super) state: &'static str,
     pub(super) held: bool,
@@ -80,7 +80,7 @@ fn state_word(state: FlowCondition) -> &'static str {
     }
 }
 
-/// What the live view says of a flow of any kind.
+/// Data of the live view about a flow of any kind.
 struct LiveFlow<'a> {
     by: &'static str,
     name: &'a str,

@@ -16,13 +16,14 @@ use crate::text_format::safe_name;
 /// A call to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayCall {
-    /// Fetches what this tab shows.
+    /// Fetches the content of a tab.
     Look(TopTab),
     /// Changes a flow or a worker.
     Change(TopChange),
     /// Fetches the story of the request with this id.
     ExplainRequest(String),
-    /// Fetches the story of the oldest waiting request of a tenant, to put it below what is said about its flow.
+    /// Fetches the story of a tenant's oldest waiting request. It is shown below `lines`, the story
+    /// of the tenant's flow.
     ExplainTenant { pool: String, tenant: String, lines: Vec<String> },
 }
 
@@ -49,7 +50,7 @@ pub(crate) enum GatewayReply {
     Explained(String, Result<Vec<String>, String>),
 }
 
-/// What the gateway showed. Absent parts were not asked for.
+/// Data that the gateway returned. Parts that the tab did not request are absent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TopLook {
     pub(super) live: Option<LiveView>,
@@ -96,7 +97,7 @@ fn look(client: &AdminClient, tab: TopTab) -> Result<TopLook> {
     Ok(TopLook { live, pools: pools.items, requests, fleet })
 }
 
-/// Makes a change, and returns a line that tells it.
+/// Makes a change, and returns one line about the result.
 fn make(client: &AdminClient, change: &TopChange) -> Result<String> {
     match change {
         TopChange::Hold { flow: PoolFlowName { pool, by, flow }, held } => {
@@ -145,7 +146,8 @@ fn make(client: &AdminClient, change: &TopChange) -> Result<String> {
     }
 }
 
-/// Sets a cap. That of a tenant is one of its limits, which a patch replaces together.
+/// Sets a cap. The cap of a tenant is one of the tenant's limits, and a patch replaces all limits
+/// together.
 fn set_cap(client: &AdminClient, of: &PoolFlowName, slots: Option<u64>) -> Result<()> {
     let PoolFlowName { pool, by, flow } = of;
     if *by == "tenant" {
@@ -167,7 +169,7 @@ fn set_cap(client: &AdminClient, of: &PoolFlowName, slots: Option<u64>) -> Resul
     client.send(Method::POST, &path, Some(&body)).map(drop)
 }
 
-/// Returns the story of a request, one sentence a line.
+/// Returns the story of a request, one sentence per line.
 fn story(client: &AdminClient, id: &str) -> Result<Vec<String>> {
     let found = client.get(&format!("/api/v1/requests/{}", escaped(id)))?;
     let found: RequestDetail = understood(&found)?;

@@ -15,12 +15,12 @@ const DIGITS_MAX: usize = 7;
 /// Greatest length of a filter, in characters.
 const FILTER_MAX: usize = 40;
 
-/// What has to happen after a key, beside the change of the model.
+/// Effect of a key besides the change of the model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TopEffect {
     None,
     Quit,
-    /// Look again at once.
+    /// Fetch the content of the tab at once.
     Look,
     Call(GatewayCall),
 }
@@ -269,7 +269,7 @@ fn explain(model: &mut TopModel) -> TopEffect {
     }
 }
 
-/// Describes a flow, one sentence a line.
+/// Describes a flow, one sentence per line.
 fn flow_story(row: &FlowRow) -> Vec<String> {
     let tokens = |tokens: Option<i64>| tokens.map_or("–".to_owned(), |tokens| tokens.to_string());
     let mut lines = vec![

@@ -6,7 +6,7 @@ use super::flow_rows::{FlowRow, FlowSort, flow_rows};
 use super::gateway_calls::{GatewayReply, TopChange, TopLook};
 use crate::text_format::one_line;
 
-/// Part of the screen's content that is shown.
+/// Tab of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TopTab {
     /// Flows of a pool.
@@ -56,7 +56,7 @@ pub(super) enum NumberKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolFlowName {
     pub(crate) pool: String,
-    /// Attribute by which it is named: `class`, `group`, `tenant` or `project`.
+    /// Attribute by which the flow is named: `class`, `group`, `tenant` or `project`.
     pub(crate) by: &'static str,
     pub(crate) flow: String,
 }
@@ -80,7 +80,7 @@ pub(super) struct TopModel {
     pub(super) dialog: Option<TopDialog>,
     /// Result of the last change, in one line.
     pub(super) message: Option<String>,
-    /// Error of the last look; what is shown is then from before.
+    /// Error of the last look. The screen then shows older data.
     pub(super) error: Option<String>,
     pub(super) look: TopLook,
 }
@@ -103,7 +103,7 @@ impl TopModel {
         }
     }
 
-    /// Takes a reply of the gateway.
+    /// Updates the model with a reply of the gateway.
     pub(super) fn take(&mut self, reply: GatewayReply) {
         match reply {
             GatewayReply::Looked(Ok(look)) => {
@@ -135,7 +135,7 @@ impl TopModel {
         self.look.live.as_ref().map_or(&[], |live| &live.pools)
     }
 
-    /// Returns the number of the pool that is shown.
+    /// Returns the index of the pool that is shown.
     pub(super) fn pool_place(&self) -> usize {
         let wanted = self.pool.as_deref();
         self.pools().iter().position(|pool| Some(&*pool.pool) == wanted).unwrap_or(0)

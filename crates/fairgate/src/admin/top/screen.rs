@@ -164,7 +164,7 @@ fn pool_line(model: &TopModel) -> Line<'static> {
     ))
 }
 
-/// Returns a wait that is in milliseconds, for people.
+/// Formats a wait in milliseconds for people.
 fn wait(ms: u64) -> String {
     span(ms.saturating_mul(1000)).to_string()
 }
