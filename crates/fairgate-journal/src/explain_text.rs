@@ -102,7 +102,8 @@ pub fn full_pool_flights(snapshot: &Snapshot) -> Option<u64> {
     is_full.then_some(in_flight)
 }
 
-/// Removes the obstacle that the pool is full. It concerns all flows, and says nothing about the request's own.
+/// Removes the obstacle that the pool is full, because it concerns all flows and not just the
+/// request's own.
 pub fn set_unblocked(waiting: &mut WaitingRequest) {
     for level in &mut waiting.levels {
         if level.readiness == FlowReadiness::Blocked {
@@ -233,8 +234,9 @@ pub const WORKER_TIME: &str = "µs of worker time";
 /// Words for the unit of a pool that counts money.
 pub const MONEY: &str = "micro-units of money";
 
-/// Replaces the word for tokens after each number by that of the unit in which the pool counts. Tokens of input and of
-/// caches, which are tokens in every pool, have another word before them and stay.
+/// Replaces the word for tokens after each number by the words for the pool's unit. Tokens of input
+/// and of caches are tokens in every pool. They have another word before "tokens", and are not
+/// changed.
 pub fn in_unit(text: &str, unit: &str) -> String {
     let mut parts = text.split(" token");
     let mut told = parts.next().unwrap_or_default().to_owned();

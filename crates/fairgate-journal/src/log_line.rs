@@ -1,7 +1,8 @@
 //! Events as lines of a log that several writers share.
 //!
-//! Such a line has no `at`, because its time is that of its place in the log, and it has fields of the log's own beside
-//! those of the event, such as the name of the pool. The event's own fields are those of a journal.
+//! Such a line has no `at`, because its place in the log determines its time. Besides the fields of
+//! the event, it has fields that the log adds, such as the name of the pool. The event's own fields
+//! are those of a journal.
 
 use std::borrow::Cow;
 
@@ -26,8 +27,9 @@ pub enum LogFieldValue<'a> {
     Flag(bool),
 }
 
-/// Reads one line. `own` names the fields that the log adds, at most 64, none of which may be a field of an event;
-/// `each` gets every one that the line has. All other fields must be those of the event, without `at`.
+/// Reads one line. `own` names the fields that the log adds: at most 64, and none may be a field of
+/// an event. `each` is called with every such field of the line. All other fields must be those of
+/// the event, without `at`.
 ///
 /// ```
 /// use fairgate_journal::{LogFieldValue, read_log_line};

@@ -29,8 +29,8 @@ pub use crate::write::json::JsonLayout;
 pub struct ScheduleRound {
     /// Time of the round, in microseconds since 1970-01-01T00:00:00Z.
     pub at: i64,
-    /// Tokens that 1000 seconds of an agent's time cost, by which the fleet computed some numbers of the snapshot. It is
-    /// for readers and decides nothing.
+    /// Tokens that 1000 seconds of an agent's time cost, from which the fleet computed some numbers
+    /// of the snapshot. It is information for readers; no decision depends on it.
     pub price_per_1000_s: Option<u64>,
     /// The projects, tasks and agents before the round.
     pub snapshot: ScheduleSnapshot,

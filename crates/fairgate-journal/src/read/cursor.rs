@@ -18,7 +18,7 @@ pub(crate) struct JsonCursor<'a> {
     text: &'a str,
     offset: usize,
     nesting: usize,
-    /// Fields of the outermost object that somebody else has read already. They are skipped.
+    /// Fields of the outermost object that an earlier pass has read. They are skipped.
     read_before: &'static [&'static str],
 }
 

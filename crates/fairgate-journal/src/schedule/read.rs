@@ -42,7 +42,7 @@ const TASK: &[&str] = &[
 ];
 const AGENT: &[&str] = &["id", "state"];
 const ROUND: &[&str] = &["at", "snapshot", "assignments", "price_per_1000_s"];
-/// Number of the first fields of [`ROUND`] that every round has.
+/// Number of required fields, which come first in [`ROUND`].
 const ROUND_REQUIRED: usize = 3;
 const ASSIGNMENT: &[&str] = &["agent_id", "task_id", "project_id"];
 

@@ -75,10 +75,11 @@ impl<W: Write> JournalWriter<W> {
 
     /// Writes the first line of a journal that continues from here: `{"fairgate_journal":1,"snapshot":{…}}`.
     ///
-    /// A reader gets the same snapshot. A field that a first line or an event also has is called as it is there. Most
-    /// other fields are called as in [`Snapshot`], followed by their unit if they have one. Counters of 128 bits
-    /// (deficits, virtual time, tokens served, …) are always JSON strings of decimal digits, because few readers of
-    /// JSON have numbers so large. All other numbers are ordinary JSON numbers. Equal snapshots give equal bytes.
+    /// A reader gets the same snapshot. A field that a first line or an event also has keeps its
+    /// name from there. Most other fields have their names from [`Snapshot`], followed by their
+    /// unit if they have one. Counters of 128 bits (deficits, virtual time, tokens served, …) are
+    /// always JSON strings of decimal digits, because few readers of JSON have numbers so large.
+    /// All other numbers are ordinary JSON numbers. Equal snapshots give equal bytes.
     ///
     /// The line is long if many requests wait, and it reaches `W` in many parts. So give a journal file its final name
     /// only after the whole line is written. Each worker must state exactly the fields that
