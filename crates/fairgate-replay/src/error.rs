@@ -22,7 +22,7 @@ pub enum ReplayError {
     Journal {
         /// Name of the file, as the caller gave it.
         name: String,
-        /// The line, the field, and what is wrong with it.
+        /// Error with the line, the field and the reason.
         source: JournalError,
     },
     /// A policy node of a what-if is wrong.
@@ -30,7 +30,7 @@ pub enum ReplayError {
     Policy {
         /// Name of the policy's file, or `policy`.
         name: String,
-        /// The line, the field, and what is wrong with it.
+        /// Error with the line, the field and the reason.
         source: JournalError,
     },
     /// A policy file of a what-if is wrong.
@@ -41,7 +41,7 @@ pub enum ReplayError {
     UnusablePolicy {
         /// Name of the policy's file, or `policy`.
         name: String,
-        /// What is wrong, and what to do.
+        /// Description of the problem, with advice.
         problem: String,
     },
     /// A weight of a what-if is wrong.
@@ -88,10 +88,10 @@ pub enum ReplayError {
     Interrupted {
         /// Name of the folder.
         folder: String,
-        /// Time at which the journal went on, RFC 3339 in UTC.
+        /// Time at which the journal continued, RFC 3339 in UTC.
         resumed: String,
     },
-    /// The time range has more lines than the caller wants to read.
+    /// The time range has more lines than the caller allows.
     #[error(
         "the time range has more than {lines_max} lines, of which this reads {reached} until {until}; choose a shorter one"
     )]

@@ -18,7 +18,7 @@ use fairgate_journal::parse_policy;
 
 use crate::error::ReplayError;
 
-/// What is different in a replay under another policy: a policy and the class of each request under it, or the weights
+/// Changes of a what-if: another policy, with the class of each request under it, or other weights
 /// of some flows.
 #[derive(Clone, Debug, Default)]
 pub struct OtherPolicy {
@@ -74,8 +74,8 @@ impl OtherPolicy {
         Self::parse(&text, path)
     }
 
-    /// Parses a policy node, a pool or the first line of a journal with one in it, or a policy file. `name` is the name
-    /// for error messages.
+    /// Parses a policy node, an object that contains one (a pool, or the first line of a journal),
+    /// or a policy file. `name` is the name for error messages.
     pub fn parse(text: &str, name: &Path) -> Result<Self, ReplayError> {
         let shown = || name.display().to_string();
         if !PolicyFile::is_policy_file(text) {

@@ -14,8 +14,7 @@ use crate::error::ReplayError;
 #[derive(Debug, Default)]
 pub(crate) struct ReplayRecording {
     facts: Vec<RecordedRequest>,
-    /// Sum of the service times in microseconds of all requests that ran to their end. The next field is the sum of
-    /// their tokens.
+    /// Sum of the service times, in microseconds, of all requests that ran to their end.
     service_us: u128,
     tokens: u128,
 }

@@ -16,7 +16,7 @@ use crate::what_if::WhatIfReplay;
 /// Opens the journal for a pass: `recording` or `what if`. Both passes must read the same.
 pub type JournalOpener<'a> = &'a dyn Fn(&'static str) -> Result<(Pool, ReplayJournal), ReplayError>;
 
-/// Result of a comparison, with what was read for it.
+/// Result of a comparison, with the number of lines that were read.
 #[derive(Debug)]
 pub struct DiffRun {
     /// Each flow's results under both policies.

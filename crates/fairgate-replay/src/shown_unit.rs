@@ -1,4 +1,4 @@
-//! The unit in which the costs of a journal are shown to people. A journal does not state it.
+//! The unit in which the costs of a journal are shown to people. A journal does not state its unit.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,8 @@ impl ShownUnit {
         }
     }
 
-    /// Returns the words for the unit in sentences; `None` if it is tokens, as sentences are made.
+    /// Returns the words for the unit in sentences; `None` for tokens, because sentences are
+    /// composed in tokens.
     pub(crate) fn words(self) -> Option<&'static str> {
         match self {
             Self::Tokens => None,

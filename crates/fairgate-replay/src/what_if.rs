@@ -11,8 +11,9 @@
 //! * A client that gave up waiting gives up at the same time: its request leaves the queue if it still waits, or ends
 //!   if it runs. The cancel of a request in flight counts as the end of its service, and moves with the grant.
 //! * Policy events are left out: the new policy applies throughout.
-//! * If the new policy is a policy file, each arrival gets a new class (`other_policy.rs`). Requests that wait or are
-//!   in flight when the recording begins keep theirs. Costs and tokens used are those of the recording.
+//! * If the new policy is a policy file, each arrival gets a new class (`other_policy.rs`).
+//!   Requests that wait or are in flight when the recording begins keep their classes. Costs and
+//!   tokens used are those of the recording.
 //! * After the last line, requests in flight still end after their service times. So do requests that are granted as a
 //!   result, until only requests without a known end are in flight.
 //!
@@ -68,7 +69,8 @@ enum ScheduledEventKind {
 }
 
 impl<'a> WhatIfReplay<'a> {
-    /// Creates a replay of the pool that the recording starts from, with the policy that replaces its own.
+    /// Creates a replay of the pool that the recording starts from, with the policy that replaces
+    /// the recorded one.
     pub(crate) fn new(recording: &'a ReplayRecording, pool: Pool, policy: &'a OtherPolicy) -> Self {
         let roster = LiveRequests::of(&pool);
         Self { recording, policy, pool, roster, due: BinaryHeap::new(), grants: 0, line: 1 }
@@ -96,8 +98,8 @@ impl<'a> WhatIfReplay<'a> {
         Ok(self.pool)
     }
 
-    /// Returns the events that put the other policy in force. A new policy begins without weights and caps, so those that
-    /// operators or a directory had set are set again.
+    /// Returns the events that switch to the other policy. A new policy begins without weights and
+    /// caps, so the weights and caps that operators or a directory had set are set again.
     fn first_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(policy) = &self.policy.policy
