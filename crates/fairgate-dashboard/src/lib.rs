@@ -60,8 +60,8 @@ impl DashboardAsset {
     }
 }
 
-/// Returns the file at the path of a URL, with or without its first slash: `/` is the operators' page, `/me` the
-/// tenants' page, and `/assets/…` everything that the two load.
+/// Returns the file at the path of a URL, with or without its first slash. `/` is the operators'
+/// page, `/me` the tenants' page, and `/assets/…` has the files that these two pages load.
 pub fn asset(url_path: &str) -> Option<&'static DashboardAsset> {
     let path = url_path.strip_prefix('/').unwrap_or(url_path);
     let file = match path {
