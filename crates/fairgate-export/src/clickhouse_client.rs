@@ -158,8 +158,8 @@ impl ClickHouseClient {
     }
 }
 
-/// Splits an answer in the format `TabSeparated` into rows of cells. Escapes are left as they are: of the values that
-/// the export queries, only types with quotes have any.
+/// Splits an answer in the format `TabSeparated` into rows of cells. Escapes are not decoded: of
+/// the values that the export queries, only names of types with quotes have any.
 pub(crate) fn tab_separated(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().filter(|line| !line.is_empty()).map(|line| line.split('\t').collect())
 }

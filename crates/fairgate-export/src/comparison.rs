@@ -21,8 +21,8 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// Sums of the ledger and of its copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportComparison {
-    /// Rows after the last one that is compared, because they were not sent yet or were sent less than a minute ago. An
-    /// upper bound, because some row numbers have no row.
+    /// Upper bound of the number of rows that are not compared, because they were not sent yet or
+    /// were sent less than a minute ago. It is an upper bound because some row numbers have no row.
     pub rows_not_compared: u64,
     /// Compared days, in the order of time.
     pub days: Vec<DayComparison>,

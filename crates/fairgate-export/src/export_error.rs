@@ -5,7 +5,7 @@ use fairgate_store::StoreError;
 /// Longest text of ClickHouse that an error repeats, in characters.
 const TEXT_MAX: usize = 300;
 
-/// Reason why rows could not be exported or compared. None of them concerns a request.
+/// Reason why rows could not be exported or compared. Such an error never affects a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The ledger could not be read.
@@ -52,7 +52,7 @@ pub enum ExportError {
         /// Each difference, separated by semicolons.
         problems: String,
     },
-    /// There is nothing to compare the ledger with.
+    /// ClickHouse has no table with which the ledger could be compared.
     #[error("there is no table {table} in ClickHouse: the export makes it when it starts")]
     NoTable {
         /// Database and name of the table.

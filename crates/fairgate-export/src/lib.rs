@@ -1,9 +1,10 @@
 //! A copy of the ledger in ClickHouse.
 //!
-//! [`LedgerExport::run`] reads the rows of the ledger by their rising numbers, sends them in batches, and stores its
-//! position in the ledger's database. A batch is sent again if it is unknown whether it arrived, and the table replaces
-//! rows that it gets twice. So every row is sent at least once and counted once. [`LedgerExport::check`] compares the
-//! two day by day.
+//! [`LedgerExport::run`] reads the rows of the ledger in the order of their numbers, sends them in
+//! batches, and stores its position in the ledger's database. A batch is sent again if it is
+//! unknown whether it arrived, and the table replaces rows that it gets twice. So every row is sent
+//! at least once and counted once. [`LedgerExport::check`] compares the ledger with the copy, day
+//! by day.
 //!
 //! No request waits for ClickHouse. Rows are in the ledger first, and stay there while ClickHouse is away, slow or
 //! full.
