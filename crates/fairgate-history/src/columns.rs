@@ -1,11 +1,11 @@
-//! The points of one row, a column for each number: 26 bytes a point.
+//! The points of one row, with one column for each number: 26 bytes per point.
 
 use crate::quantile::WaitQuantile;
 use crate::sample::sum;
 
-/// Stands for a point that the row does not have, in the column of `got`.
+/// Value in the column of `got` for a point that the row does not have.
 const ABSENT: i32 = i32::MIN;
-/// Stands for no difference.
+/// Value in the column of `difference` for a point without a difference.
 const NO_DIFFERENCE: i32 = i32::MIN;
 
 /// One point of a row.
@@ -23,7 +23,7 @@ pub(crate) struct RowPoint {
 }
 
 impl RowPoint {
-    /// A point in which the row was idle.
+    /// Point in which the row was idle.
     pub(crate) const STILL: Self = Self {
         got: 0,
         asked: 0,
@@ -35,7 +35,8 @@ impl RowPoint {
         p95: WaitQuantile::NONE,
     };
 
-    /// Adds another row's point of the same time. The quantiles of two rows cannot be added; the longer one stays.
+    /// Adds another row's point of the same time. The quantiles of two rows cannot be added, so the
+    /// longer one is kept.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             got: self.got.saturating_add(other.got),
@@ -52,7 +53,8 @@ impl RowPoint {
     }
 }
 
-/// The points of one row in one ring. Numbers that are too large for their column count as its greatest number.
+/// The points of one row in one ring. A number that is too large for its column is stored as the
+/// column's greatest number.
 #[derive(Debug)]
 pub(crate) struct PointColumns {
     got: Box<[i32]>,
@@ -134,8 +136,8 @@ fn narrow_unsigned(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Codes a count in 16 bits: 12 of the number, and 4 that say by how many bits it was shifted. Counts up to 4095 are
-/// exact, larger ones are rounded down by less than a part in 2048.
+/// Encodes a count in 16 bits: 12 bits of the number, and 4 bits for the number of bits by which it
+/// was shifted. Counts up to 4095 are exact. Larger counts are rounded down by less than 1/2048.
 fn small(count: u64) -> u16 {
     let shift = (64 - count.leading_zeros()).saturating_sub(12);
     if shift > 15 {

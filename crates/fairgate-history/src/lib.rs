@@ -1,24 +1,29 @@
-//! The history of a pool: what its flows got, were due and asked for, how many of their requests waited, and for how
-//! long. Five seconds a point for an hour, one minute a point for a day, in at most 6 MB.
+//! The history of a pool: the service that its flows got, were due and asked for, how many of their
+//! requests waited, and for how long. It has points of five seconds for an hour, and points of one
+//! minute for a day, in at most 6 MB.
 //!
-//! This crate reads no clock and asks no pool. A [`FlowReadings`] turns two readings of a pool's counts into a
-//! [`PoolSample`], and a [`PoolHistory`] keeps samples. Moments are *steps* of five
-//! seconds: step 1 is the first one after the beginning of 1970, and a step has the number of the moment at which it ends.
+//! This crate reads no clock and calls no pool. A [`FlowReadings`] turns two readings of a pool's
+//! counts into a [`PoolSample`], and a [`PoolHistory`] keeps samples. Time is counted in *steps* of
+//! five seconds since the beginning of 1970. The first step has the number 1, so step n ends n × 5
+//! s after that beginning.
 //!
 //! # What is kept
-//! A *row* is all flows of one name and one attribute, such as the flows of one tenant in all classes. The 100 rows
-//! with the most tokens in the last hour are kept by name, and all other rows of an attribute together as its *others*.
-//! A row that overtakes a kept one takes its place; the history of the row that went is added to the others, so that
-//! sums stay right, and the history of the one that came begins there.
+//! A *row* is all flows of one name and one attribute, such as the flows of one tenant in all
+//! classes. At most 100 rows are kept by name. All other rows of an attribute are kept together as
+//! its *others*. Once a minute, a row that got more than twice as much in about the last hour as
+//! the smallest kept row replaces that row; at most 10 rows are replaced in a minute. The points of
+//! the replaced row are added to the others, so that sums stay right. The points of the new row
+//! begin at the replacement.
 //!
 //! # Amounts and values
-//! Got, asked, grants and refusals are *amounts* of a step: what was added since the sample before. They come from sums
-//! that the runtime keeps for each leaf flow together with the time at which their counting began, so a flow that was
-//! forgotten and came again is not taken for one that lost tokens. A refund of an estimate is a negative amount.
+//! Got, asked, grants and refusals are *amounts* of a step: the sums since the previous sample. The
+//! runtime counts them for each leaf flow, and keeps the time at which this counting began. So if a
+//! flow was forgotten and came back, its smaller counts are not taken for a loss. A refund of an
+//! estimate is a negative amount.
 //!
-//! Waiting, in flight, slots, difference and bound are *values* at the end of a step. What a row was due in a step
-//! follows: got minus the rise of the difference. The meter forgets idle flows; that settles their difference, and is
-//! counted as such.
+//! Waiting, in flight, slots, difference and bound are *values* at the end of a step. The service
+//! due in a step is got minus the rise of the difference. When the meter forgets an idle flow, its
+//! difference counts as settled.
 //!
 //! # Gaps
 //! A step without a sample is a gap, and its point is empty: the gateway did not run, or the pool did not answer. A

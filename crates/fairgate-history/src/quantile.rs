@@ -1,4 +1,4 @@
-//! Quantiles of waits in one byte: the bucket, and how far into it.
+//! Quantiles of waits in one byte: the bucket, and the position in the bucket.
 
 use fairgate_runtime::{WAIT_BOUNDS, WaitCounts};
 

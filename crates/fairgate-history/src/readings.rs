@@ -28,9 +28,10 @@ struct LastReading {
 }
 
 impl FlowReadings {
-    /// Compares a reading with the one before. `refusals` are the refusals of each row since the gateway started, and
-    /// `pool_refusals` those of the pool. The first reading only begins the comparison, and so does one that is not
-    /// later than the one before: both return `None`.
+    /// Compares a reading with the one before. `refusals` are the refusals of each row since the
+    /// gateway started, and `pool_refusals` those of the pool. Returns `None` for the first
+    /// reading, and for a reading that is not later than the one before. The next reading is then
+    /// compared with this one.
     pub fn sample(
         &mut self,
         step: u64,
@@ -161,8 +162,8 @@ fn differences(counts: &FlowCounts) -> HashMap<RowName, i64> {
     all
 }
 
-/// Returns true if the node at this path promises its flows shares of the tokens. A partitioned node promises slots,
-/// and the quanta of deficit round robin are not shares.
+/// Returns true if the node at this path promises its flows shares of the service. A partitioned
+/// node promises slots, and the quanta of deficit round robin are not shares.
 pub(crate) fn promises_shares(policy: &Policy, path: &[Arc<str>]) -> bool {
     let mut node: Option<&PolicyNode> = Some(policy.root());
     for name in path {

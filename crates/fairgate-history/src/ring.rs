@@ -1,4 +1,4 @@
-//! The two rings of a pool, and which rows are kept by name.
+//! The two rings of points of a pool, and the choice of the rows that are kept by name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::window::{WindowRing, WindowShares};
 
 /// Number of rows that are kept by name.
 pub const NAMED_ROWS_MAX: usize = 100;
-/// Number of other rows whose size is remembered, so that they can take the place of a kept one.
+/// Number of other rows whose size is remembered, so that they can replace a kept row.
 const CANDIDATES_MAX: usize = 10_000;
-/// Number of rows that may take the place of kept ones in a minute.
+/// Number of kept rows that may be replaced in a minute.
 const REPLACED_MAX: usize = 10;
 
 /// Length of the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryResolution {
-    /// Five seconds a point, for an hour.
+    /// Points of five seconds, for an hour.
     Steps,
-    /// One minute a point, for a day.
+    /// Points of one minute, for a day.
     Minutes,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct PoolPoint {
     pub(crate) p95: WaitQuantile,
 }
 
-/// Points of one resolution: a ring of places, the newest of which ends at `newest`.
+/// Points of one resolution in a ring. `newest` is the number of the newest point.
 #[derive(Debug)]
 pub(crate) struct PointRing {
     /// Number of the newest point; `None` before the first.
@@ -72,7 +72,8 @@ impl PointRing {
         Self { newest: None, pool: vec![None; resolution.length()].into() }
     }
 
-    /// Returns the place of a point. Points a ring apart share a place.
+    /// Returns the index of a point in the ring. Two points whose numbers differ by the ring's
+    /// length have the same index.
     pub(crate) fn place(&self, number: u64) -> usize {
         usize::try_from(number % self.pool.len() as u64).unwrap_or_default()
     }
@@ -84,7 +85,7 @@ impl PointRing {
     }
 }
 
-/// Sums over the minute that runs.
+/// Sums over the current minute.
 #[derive(Clone, Debug)]
 struct MinuteSum {
     got: i64,
@@ -118,7 +119,7 @@ impl MinuteSum {
         self.has_points = true;
     }
 
-    /// Adds the sums of another row of the same time.
+    /// Adds the sums of another row for the same minute.
     fn join(&mut self, other: &Self) {
         self.got = self.got.saturating_add(other.got);
         self.asked = self.asked.saturating_add(other.asked);
@@ -218,7 +219,7 @@ impl PoolHistory {
         }
         let covers = sample.covers.max(1);
         if covers > MINUTE_STEPS {
-            // Nobody knows when in that time it happened.
+            // It is not known when in that time the amounts arose.
             self.advance(before);
         }
         let divided = if covers > MINUTE_STEPS { 1 } else { covers };
@@ -231,14 +232,15 @@ impl PoolHistory {
             self.advance(step);
             self.put_part(&sample, &rows, step, (part, divided));
         }
-        // Once a minute, and not before the sample is in, because its rows are those that are kept now.
+        // Once a minute, after the sample was added, because the rows of the sample are those that
+        // are kept now.
         if is_new_minute {
             self.replace_small_rows();
         }
         self.window.add(sample);
     }
 
-    /// Returns what the rows got, were due and asked for in the last minute.
+    /// Returns the service that the rows got, were due and asked for in the last minute.
     pub fn window(&mut self) -> Arc<WindowShares> {
         self.window.shares()
     }
@@ -251,7 +253,7 @@ impl PoolHistory {
             + length * size_of::<Option<PoolPoint>>()
     }
 
-    /// Moves both rings to a step, and empties the places that come free.
+    /// Advances both rings to a step, and clears the points that are reused.
     fn advance(&mut self, step: u64) {
         if self.steps.newest.is_some_and(|newest| minute_of(newest) != minute_of(step)) {
             self.end_minute();
@@ -280,7 +282,7 @@ impl PoolHistory {
         ring.newest = Some(number);
     }
 
-    /// Makes the point of the minute that ends, and compares the rows' sizes.
+    /// Stores the point of the minute that ends, and compares the rows' sizes.
     fn end_minute(&mut self) {
         let Some(newest) = self.steps.newest else { return };
         let minute = minute_of(newest);
@@ -306,8 +308,8 @@ impl PoolHistory {
         self.candidates.retain(|_, size| *size > 0);
     }
 
-    /// Gives the places of kept rows to rows that are more than twice as large. The history of a row that goes is added
-    /// to the others.
+    /// Replaces kept rows by rows that are more than twice as large. The history of a replaced row
+    /// is added to the others.
     fn replace_small_rows(&mut self) {
         for _ in 0..REPLACED_MAX {
             if self.named.len() < NAMED_ROWS_MAX {
@@ -348,13 +350,14 @@ impl PoolHistory {
         others.minute.join(&gone.minute);
     }
 
-    /// Returns the sample by kept row: those with a name, and the sum of the rest by attribute.
+    /// Divides a sample among the kept rows: the rows with a name, and the sum of the others of
+    /// each attribute.
     fn kept_rows(&mut self, sample: &PoolSample) -> KeptRows {
         let mut rows = KeptRows::default();
         let mut fresh: BTreeSet<&RowName> = BTreeSet::new();
         let is_new = |flow: &&FlowSample| !flow.is_still() && !self.named.contains_key(&flow.name);
         for flow in sample.flows.iter().filter(is_new) {
-            // A row that was among the others has a past there.
+            // A row that was among the others has its earlier points there.
             if !self.candidates.contains_key(&flow.name) {
                 fresh.insert(&flow.name);
             }
@@ -395,7 +398,8 @@ impl PoolHistory {
         rows
     }
 
-    /// Returns the history of a row that is seen for the first time: it was idle in all points that there are.
+    /// Returns the history of a row that is seen for the first time. The row was idle in all
+    /// existing points.
     fn still_row(&self) -> RowHistory {
         let mut row = RowHistory::new(true);
         for (place, point) in self.steps.pool.iter().enumerate() {
@@ -481,7 +485,7 @@ fn signed_part_of(amount: i64, part: (u64, u64)) -> i64 {
     if amount < 0 { -size } else { size }
 }
 
-/// Returns the minute that a step is part of. A step has the number of the moment at which it ends.
+/// Returns the minute that contains a step.
 fn minute_of(step: u64) -> u64 {
     step.saturating_sub(1) / MINUTE_STEPS
 }

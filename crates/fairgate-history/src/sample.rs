@@ -8,12 +8,12 @@ use fairgate_runtime::WaitCounts;
 /// Name of a row: all flows of this name in all nodes that divide by this attribute.
 pub type RowName = (Attribute, Arc<str>);
 
-/// Amounts that were added to a pool since the sample before, and its values now.
+/// Amounts that were added to a pool since the previous sample, and its values now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolSample {
     /// The step that this sample ends.
     pub step: u64,
-    /// Number of steps that the amounts cover; 1 if the sample before was of the step before.
+    /// Number of steps that the amounts cover; 1 if the previous sample was of the step before.
     pub covers: u64,
     /// Requests that may be in flight at once.
     pub slots: u64,
@@ -21,30 +21,32 @@ pub struct PoolSample {
     pub in_flight: u64,
     /// Number of requests that wait.
     pub waiting: u64,
-    /// Grants since the sample before.
+    /// Grants since the previous sample.
     pub granted: u64,
-    /// Refusals since the sample before.
+    /// Refusals since the previous sample.
     pub refused: u64,
-    /// Waits of the grants since the sample before.
+    /// Waits of the grants since the previous sample.
     pub waits: WaitCounts,
-    /// The rows that have anything to tell.
+    /// The rows that were active, have requests, or have a difference.
     pub flows: Vec<FlowSample>,
 }
 
-/// Amounts that were added to a row since the sample before, and its values now.
+/// Amounts that were added to a row since the previous sample, and its values now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSample {
     /// Name of the row.
     pub name: RowName,
-    /// True if the policy promises the row's flows their shares of the tokens.
+    /// True if the policy promises the row's flows their shares of the service.
     pub promised: bool,
-    /// Tokens got; below 0 if refunds of estimates were more than new grants.
+    /// Service got, in the unit of the pool; below 0 if refunds of estimates were more than new
+    /// grants.
     pub got: i64,
-    /// Tokens due; `None` if the policy has no due service for the row, or if it is not known for this step.
+    /// Service due, in the unit of the pool; `None` if the policy has no due service for the row,
+    /// or if it is not known for this step.
     pub due: Option<i64>,
-    /// Tokens that were asked for.
+    /// Service that was asked for, in the unit of the pool.
     pub asked: u64,
-    /// Number of refusals since then.
+    /// Number of refusals since the previous sample.
     pub refused: u64,
     /// Difference of got and due since the meter began, and the bound of that difference; `None` without due service.
     pub difference: Option<(i64, u64)>,
@@ -52,7 +54,7 @@ pub struct FlowSample {
     pub waiting: u64,
     /// Number of requests in flight.
     pub in_flight: u64,
-    /// Waits of the grants since the sample before.
+    /// Waits of the grants since the previous sample.
     pub waits: WaitCounts,
 }
 
@@ -72,7 +74,8 @@ impl FlowSample {
         }
     }
 
-    /// Returns true if nothing happened in the row and nothing of it is in the pool.
+    /// Returns true if the row had no activity since the previous sample, and has no requests in
+    /// the pool.
     pub(crate) fn is_still(&self) -> bool {
         self.got == 0
             && self.due.unwrap_or(0) == 0

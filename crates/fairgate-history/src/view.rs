@@ -48,17 +48,17 @@ pub struct PoolSeries {
 /// Points of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowSeries {
-    /// True if the policy promises the row its share of the tokens.
+    /// True if the policy promises the row its share of the service.
     pub promised: bool,
-    /// Tokens got in each point.
+    /// Service got in each point, in the unit of the pool.
     pub got: Vec<Option<i64>>,
-    /// Tokens due in each point.
+    /// Service due in each point, in the unit of the pool.
     pub due: Vec<Option<i64>>,
-    /// Difference at the end of each point, in tokens.
+    /// Difference at the end of each point, in the unit of the pool.
     pub difference: Vec<Option<i64>>,
-    /// Bound of the difference, in tokens.
+    /// Bound of the difference, in the unit of the pool.
     pub bound: Vec<Option<u64>>,
-    /// Tokens asked for in each point.
+    /// Service asked for in each point, in the unit of the pool.
     pub asked: Vec<Option<u64>>,
     /// Requests that wait at the end of each point.
     pub waiting: Vec<Option<u64>>,

@@ -1,5 +1,5 @@
-//! Sums over the last minute of a pool: the tokens that its rows got, were due and asked for. All rows are in them, kept by
-//! name or not.
+//! Sums over the last minute of a pool: the service that its rows got, were due and asked for. The
+//! sums cover all rows, also those that are not kept by name.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,20 +39,22 @@ struct WindowSum {
     asked: u128,
 }
 
-/// Sums of a row over the last minute. A part is in millionths of all rows of the same attribute.
+/// Sums of a row over the last minute. A part is in millionths of the sum over all rows of the same
+/// attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowWindow {
-    /// Part of the due tokens; `None` if nothing was due, or if it is not known.
+    /// Part of the service due; `None` if nothing was due, or if it is not known.
     pub due_ppm: Option<u64>,
-    /// Part of the tokens got; `None` if nothing was served. A row with more refunds than grants has 0.
+    /// Part of the service got; `None` if nothing was served. It is 0 for a row with more refunds
+    /// than grants.
     pub got_ppm: Option<u64>,
-    /// Part of the tokens asked for; `None` if nothing was.
+    /// Part of the service asked for; `None` if nothing was asked for.
     pub asked_ppm: Option<u64>,
-    /// Tokens that were asked for.
+    /// Service that was asked for, in the unit of the pool.
     pub asked: u64,
-    /// Number of its grants.
+    /// Number of the row's grants.
     pub granted: u64,
-    /// Number of its refusals.
+    /// Number of the row's refusals.
     pub refused: u64,
     /// Median wait of the grants, in milliseconds.
     pub wait_p50_ms: Option<u64>,
@@ -126,13 +128,14 @@ impl WindowShares {
         }
     }
 
-    /// Returns the waits of the pool's grants, in milliseconds: the median, and what 95 % did not exceed.
+    /// Returns the median wait of the pool's grants, and the wait that 95 % of them did not exceed,
+    /// in milliseconds.
     pub fn waits_ms(&self) -> (Option<u64>, Option<u64>) {
         let quantile = |percent| WaitQuantile::of(&self.waits, percent).milliseconds();
         (quantile(50), quantile(95))
     }
 
-    /// Returns the sums of a row in which nothing happened: 0 of what others got.
+    /// Returns the sums of a row in which nothing happened: a part of 0 of the service of all rows.
     fn still_row(&self, by: Attribute) -> RowWindow {
         let all = self.sums.get(&by);
         let none_of = |sum: i128| (sum > 0).then_some(0);
