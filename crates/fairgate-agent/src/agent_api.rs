@@ -67,8 +67,9 @@ impl fmt::Debug for AgentArgs {
 }
 
 impl AgentArgs {
-    /// Returns the options of each agent: this one, or with a number, the agents NAME-1, NAME-2 and so on with one token
-    /// each, in the order in which the tokens are given.
+    /// Returns the options of each agent. Without a number, this is one agent. With a number, these
+    /// are the agents NAME-1, NAME-2 and so on. Each gets one token, in the order in which the
+    /// tokens are given.
     pub(crate) fn agents(&self, count: Option<u16>) -> Result<Vec<Self>> {
         let Some(count) = count else { return Ok(vec![self.clone()]) };
         let tokens: Vec<&str> = self.token.split_whitespace().collect();
@@ -177,12 +178,13 @@ pub(crate) enum ClaimEnd {
     Fail { reason: String, limited_until: Option<UnixMicros>, tokens: Option<u64> },
     /// The agent asks a person a question.
     Ask { question: String, tokens: Option<u64> },
-    /// The task is given back for another agent, without counting as a failure. An `unfit` agent cannot work on it.
+    /// The task is given back for another agent, without counting as a failure. `unfit` is true if
+    /// this agent cannot work on the task.
     Release { reason: String, unfit: bool },
 }
 
 impl ClaimEnd {
-    /// Returns the end of a claim whose task failed, for a reason that is no limit.
+    /// Returns the end of a claim whose task failed for another reason than a limit.
     pub(crate) fn failure(reason: String) -> Self {
         Self::Fail { reason, limited_until: None, tokens: None }
     }

@@ -85,8 +85,8 @@ pub fn run(args: &AgentRunArgs) -> Result<()> {
     ended
 }
 
-/// Runs all agents of this process. If one of several cannot continue, this is reported at once, the others go on, and the
-/// result is an error when all have ended.
+/// Runs all agents of this process. If one of several agents cannot continue, this is reported at
+/// once, the other agents continue, and the result is an error when all have ended.
 async fn run_agents(args: &AgentRunArgs) -> Result<()> {
     let (stop, terminal) = (StopSignals::listen()?, TerminalOutput::new());
     let most = if args.once { Some(1) } else { args.max_tasks };

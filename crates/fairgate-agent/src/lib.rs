@@ -1,9 +1,9 @@
 //! The programs of the agents: [`agent_run`] claims tasks and runs a command for each, and [`mcp`] offers the fleet's
 //! tasks to a coding agent as tools.
 //!
-//! Both are clients of the gateway's agents' API, by the types of `fairgate-api`, and know nothing else of the gateway: no
-//! store, no fleet, no database driver. An agent may run on a machine that has nothing but this program, a URL and a
-//! token.
+//! Both are clients of the agents' API of the gateway. They use the types of `fairgate-api`, and
+//! depend on no other part of the gateway: no store, no fleet, no database driver. An agent's
+//! machine needs only this program, a URL and a token.
 
 mod agent_api;
 pub mod agent_run;

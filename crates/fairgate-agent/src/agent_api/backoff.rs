@@ -8,8 +8,8 @@ const FIRST: Duration = Duration::from_millis(250);
 /// Time between two reports that requests still fail.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// Pauses that double up to a maximum, each shortened by up to a quarter at random, so that agents which lost the same
-/// server do not all return at the same moment.
+/// Pauses that double up to a maximum. Each pause is shortened by up to a quarter at random, so
+/// that agents that lost the same server do not all return at the same moment.
 #[derive(Debug)]
 pub(crate) struct RetryBackoff {
     longest: Duration,
@@ -24,8 +24,8 @@ impl RetryBackoff {
         Self { longest, next: FIRST.min(longest), silent: Duration::ZERO, failures: 0 }
     }
 
-    /// Records a failed request. Returns the pause before the next attempt, and true if the failure should be reported,
-    /// which is so for the first failure and then once a minute.
+    /// Records a failed request. Returns the pause before the next attempt, and true if the failure
+    /// should be reported. The first failure is reported, and then one failure a minute.
     pub(crate) fn record_failure(&mut self) -> (Duration, bool) {
         let whole = self.next;
         self.next = (whole * 2).min(self.longest);

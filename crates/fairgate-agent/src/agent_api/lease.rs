@@ -31,7 +31,7 @@ impl ClaimLease {
         };
         let longest =
             Duration::from_micros(u64::try_from(until.0).unwrap_or(0)).saturating_sub(now);
-        // For a lease shorter than the date's precision, half of it is better than nothing.
+        // For a lease shorter than the date's precision, half of the lease is counted.
         let length = longest.saturating_sub(imprecise).max(longest / 2);
         Self { until: sent + length, length, until_there: until }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::agent_api::PrivateFolder;
 
-/// The files of one claim, removed when this is dropped.
+/// The files of one claim. Dropping this value removes them.
 pub(super) struct ClaimFolder {
     pub(super) prompt: PathBuf,
     pub(super) result: PathBuf,
@@ -32,8 +32,9 @@ impl ClaimFolder {
         Ok(made)
     }
 
-    /// Writes the result of a needed task into a file of its own. The name of a task has letters, digits, `.`, `_` and
-    /// `-` only; a name that is no plain file name is refused, whatever the gateway says.
+    /// Writes the result of a needed task into a file of its own. A valid name of a task has only
+    /// letters, digits, `.`, `_` and `-`. A name that is no plain file name is refused, even if the
+    /// gateway sent it.
     pub(super) fn put_needed_result(&mut self, task: &str, result: &str) -> io::Result<()> {
         let is_plain = !task.starts_with('.') && !task.contains(['/', '\0']) && !task.is_empty();
         if !is_plain {

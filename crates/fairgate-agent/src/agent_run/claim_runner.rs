@@ -93,7 +93,7 @@ struct RunningCommand<'a> {
 }
 
 impl RunningCommand<'_> {
-    /// Returns what the command has left behind.
+    /// Returns the output of the command and its files.
     fn result(&self) -> CommandResult<'_> {
         let (stdout, printed) = self.printed.last_lines(LINES_MAX);
         CommandResult {
@@ -116,8 +116,9 @@ struct CommandTimeout {
 }
 
 impl CommandTimeout {
-    /// Returns the timeout of the task or of `agent run`, whichever is over first; `None` if there is neither. The
-    /// task's timeout runs from its claim, also if `agent run` was started again since.
+    /// Returns the timeout of the task or of `agent run`, whichever ends first; `None` if there is
+    /// neither. The task's timeout is counted from the claim, even if `agent run` was restarted
+    /// since.
     fn of(claim: &Claim, lease: &ClaimLease, own: Option<Duration>) -> Option<Self> {
         let task = claim.timeout_at.map(|at| Self {
             at: lease.instant_of(at),

@@ -18,7 +18,7 @@ use crate::agent_api::{AgentApi, AgentApiError, ClaimId, RetryBackoff, StatusCal
 const READ_BYTES: usize = 16 << 10;
 /// Bytes of the end of the output that are kept for the result and for reasons.
 const TAIL_BYTES_MAX: usize = 16 << 10;
-/// Time to collect output before it is sent, so that not every line is a request.
+/// Time for which output is collected before it is sent, so that not every line causes a request.
 const GATHER: Duration = Duration::from_millis(300);
 /// Longest pause between two attempts while the gateway does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -14,11 +14,11 @@ use crate::agent_api::ClaimEnd;
 const LATER: i32 = 75;
 /// Exit status `EX_NOPERM` (77), with which a command asks a person a question.
 const ASKS: i32 = 77;
-/// Pause of a task whose command asks to be run later without stating a time. The longest pause is `LATER_MAX`.
+/// Pause of a task whose command asks to be run later without stating a time.
 const LATER_DEFAULT: Duration = Duration::from_secs(60);
 const LATER_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// Longest result that the gateway accepts, in bytes. The two constants below are those for reasons and questions.
+/// Longest result that the gateway accepts, in bytes.
 pub(super) const RESULT_BYTES_MAX: usize = 1 << 20;
 const REASON_BYTES_MAX: usize = 4 << 10;
 const QUESTION_BYTES_MAX: usize = 16 << 10;
@@ -72,7 +72,8 @@ impl CommandResult<'_> {
         }
     }
 
-    /// Returns the end of a claim whose command failed. `what` says how, and continues a sentence about the command.
+    /// Returns the end of a claim whose command failed. `what` describes the failure, and continues
+    /// a sentence about the command.
     pub(super) fn failure(&self, what: &str) -> ClaimEnd {
         let why = match non_empty(&self.printed) {
             Some(printed) => format!("the command {what}; it printed last:\n{printed}"),

@@ -1,7 +1,8 @@
 //! Copies the output of commands to the terminal.
 //!
-//! One agent's output is copied as it comes. If several agents share the terminal, whole lines are written, each with the
-//! name of its agent before it, so that the lines of different commands are not mixed.
+//! The output of a single agent is copied as it comes. If several agents share the terminal, only
+//! whole lines are written, each after the name of its agent, so that the lines of different
+//! commands are not mixed.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub(super) struct TerminalOutput {
     stderr: Arc<Mutex<Stderr>>,
 }
 
-/// One stream of one command on its way to the terminal.
+/// One output stream of one command, which is copied to the terminal.
 pub(super) struct TerminalStream {
     terminal: TerminalOutput,
     stream: OutputStream,
@@ -34,7 +35,8 @@ impl TerminalOutput {
         Self { stdout, stderr: Arc::new(Mutex::new(tokio::io::stderr())) }
     }
 
-    /// Returns the way to the terminal for one stream of a command. With an agent's name, each line begins with it.
+    /// Returns the writer that copies one stream of a command to the terminal. With an agent's
+    /// name, each line begins with that name.
     pub(super) fn stream(&self, stream: OutputStream, agent: Option<&str>) -> TerminalStream {
         let lines = agent.map(PrefixedLines::new);
         TerminalStream { terminal: self.clone(), stream, lines }

@@ -1,15 +1,16 @@
 //! Lock of a workspace's folder on this machine, for as long as a command runs in it.
 //!
-//! The fleet gives a workspace to one task at a time. Two workspaces may still be the same folder through a link, which
-//! only this machine can see. The lock is on the real folder, so that two commands of `agent run` never work in it at
-//! once. It ends with this process, however that ends.
+//! The fleet gives a workspace to one task at a time. Two workspaces may still be the same folder
+//! through a link, which only this machine can see. The lock is on the real folder, so that two
+//! commands of `agent run` never work in it at once. The lock ends with this process, even if the
+//! process is killed.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use fairgate_api::agents::Claim;
 
-/// Lock of a folder, which ends when this is dropped.
+/// Lock of a folder. Dropping this value unlocks the folder.
 pub(super) struct WorkspaceLock {
     folder: Option<File>,
 }

@@ -24,7 +24,7 @@ use crate::agent_api::{
     PrivateFolder, RetryBackoff, StatusCallback,
 };
 
-/// Seconds that the tool `claim` waits for a task if its arguments state no wait. The longest wait is `WAIT_S_MAX`.
+/// Seconds that the tool `claim` waits for a task if its arguments state no wait.
 const WAIT_S: u64 = 30;
 const WAIT_S_MAX: u64 = 60;
 /// Time for which a request is retried while the gateway does not answer.
@@ -108,7 +108,7 @@ impl HeldClaim {
 /// A claim as the agent's conversation sees it.
 #[derive(Debug, Serialize)]
 pub(super) struct McpClaim {
-    /// Always true; the answer to a call that got no task has false here, and nothing else.
+    /// Always true. The answer to a call that got no task has only this field, with false.
     pub(super) claimed: bool,
     pub(super) task: String,
     pub(super) project: String,
@@ -230,7 +230,8 @@ impl McpSession {
         arguments: CompleteArguments,
     ) -> Result<TaskLine, ToolError> {
         let CompleteArguments { result, tokens } = arguments;
-        // An agent whose first answer got lost asks again, and must not hear that it holds no task.
+        // An agent that lost the first answer asks again, and must not get the error that it holds
+        // no task.
         if self.holding.lock().await.is_none()
             && let Some(line) =
                 self.completed.lock().unwrap_or_else(PoisonError::into_inner).clone()

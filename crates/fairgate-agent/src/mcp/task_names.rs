@@ -1,8 +1,8 @@
-//! Names of tasks as an MCP client says them.
+//! Names of tasks as an MCP client writes them.
 //!
-//! Names that agents give to tasks begin with the project's name and a colon, because all tenants share the other names.
-//! A client may leave this beginning out where it names a new task, and then wherever it names that task while it works on
-//! its current one.
+//! Names that agents give to tasks begin with the project's name and a colon, because all tenants
+//! share the other names. A client may leave out this beginning when it names a new task. It may
+//! then use the short name for that task while it works on its current task.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +20,8 @@ impl PlainTaskNames {
         if self.0.contains(name) { full(project, name) } else { name.to_owned() }
     }
 
-    /// Gives new tasks their names in the API, in their ids, needs and prompts. Returns the plain names, to be remembered
-    /// once the tasks are added.
+    /// Gives new tasks their names in the API, in their ids, needs and prompts. Returns the plain
+    /// names, which the caller must remember once the tasks are added.
     pub(super) fn complete(&self, project: &str, tasks: &mut [NewTask]) -> Self {
         let ids = tasks.iter().filter_map(|task| task.id.as_ref());
         let new = Self(ids.filter(|id| !id.contains(':')).cloned().collect());
