@@ -1,7 +1,8 @@
 //! Days and months in UTC, computed from a count of microseconds.
 //!
-//! The calendar is jiff's, which ends at the year 9999. A moment in 64-bit microseconds may be up to 292 000 years away, and
-//! every moment must have a day, so moments beyond the calendar count as its first or last day.
+//! The calendar is jiff's, which ends at the year 9999. A moment in 64-bit microseconds may be up
+//! to 292 000 years from 1970. Every moment must have a day, so moments beyond the calendar count
+//! as its first or last day.
 
 use jiff::ToSpan;
 use jiff::civil::Date;

@@ -23,9 +23,10 @@ pub fn to_rfc3339(at: UnixMicros) -> String {
 /// Parses RFC 3339, with any offset and any number of fractional digits. Digits beyond microseconds are dropped, and a leap
 /// second becomes the second before it.
 ///
-/// The form is checked here, because jiff reads much that RFC 3339 does not allow: a time without seconds, a space for
-/// the `T`, an offset such as `+0200`. The offset is applied here, because jiff's `Timestamp` ends a day before its
-/// calendar, and people write `9999-12-31T23:59:59Z` for "never".
+/// The form is checked here, because jiff also accepts texts that RFC 3339 does not allow: a time
+/// without seconds, a space for the `T`, an offset such as `+0200`. The offset is applied here,
+/// because jiff's `Timestamp` ends a day before its calendar, and people write
+/// `9999-12-31T23:59:59Z` for "never".
 pub fn parse_rfc3339(text: &str) -> Option<UnixMicros> {
     let separators = [(4, &b"-"[..]), (7, b"-"), (10, b"Tt"), (13, b":"), (16, b":")];
     let bytes = text.as_bytes();

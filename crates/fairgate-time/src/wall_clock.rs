@@ -1,7 +1,8 @@
-//! Reads the system's clock. Everything that needs the time of day calls [`now`], or takes the time as an argument and is
-//! tested without a clock.
+//! Reads the system's clock. Code that needs the time of day calls [`now`], or takes the time as an
+//! argument so that tests need no clock.
 //!
-//! The time of day may jump when somebody sets the clock. Durations are measured with [`std::time::Instant`].
+//! The time of day may jump when somebody sets the clock, so durations are measured with
+//! [`std::time::Instant`].
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
