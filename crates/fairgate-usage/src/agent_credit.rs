@@ -1,8 +1,9 @@
 //! Charges of projects for the time of agents, beyond the tokens that their tasks use.
 //!
-//! The fleet shares agents by *credit*, which is the larger of a claim's tokens and the price of its time, unless it is
-//! configured otherwise. Budgets count tokens alone. So tokens and the *extra*, credit − tokens, are kept apart. The
-//! extra is below 0 only if time alone counts.
+//! The fleet shares agents by *credit*. By default, the credit of a claim is the larger of its
+//! tokens and the price of its time. Budgets count tokens alone. So tokens and the *extra* (credit
+//! − tokens) are kept apart. The extra is below 0 only if the fleet is configured to count time
+//! alone.
 
 use fairgate_time::UnixMicros;
 
@@ -14,7 +15,7 @@ use crate::rolling_window::UsageWindow;
 pub struct CreditSums {
     /// Extra of the buckets that count in full, in tokens.
     pub extra: i64,
-    /// Extra of the oldest bucket, which fades, in tokens.
+    /// Extra of the oldest bucket, which counts less and less, in tokens.
     pub oldest: i64,
 }
 

@@ -45,9 +45,9 @@ pub struct WindowBudgetExhausted {
     pub reserved: u64,
     /// Tokens that the request needs beyond those that are reserved for its task.
     pub wanted: u64,
-    /// Earliest time at which enough usage may have left the window to make room for the request. There may be room
-    /// earlier if a reservation ends, or only later if none does. `None` if nothing needs to fade, or if the request is
-    /// larger than the whole budget.
+    /// Earliest time at which enough usage may have left the window to make room for the request.
+    /// If a reservation ends, there may be room earlier; if none ends, there may be room only
+    /// later. `None` if nothing needs to fade, or if the request is larger than the whole budget.
     pub room_at: Option<UnixMicros>,
 }
 
@@ -112,7 +112,8 @@ impl UsageBalances {
         self.projects.values().chain(&self.total).all(|account| account.sums.bucket == bucket)
     }
 
-    /// Checks that a claim is in force at a moment: its task is held under its epoch, and the lease has not run out.
+    /// Checks that a claim is valid at a moment: its task is held under its epoch, and the lease
+    /// has not run out.
     pub fn check_in_force(&self, claim: &TaskClaim, at: UnixMicros) -> Result<(), LeaseLost> {
         match self.tasks.get(&claim.task) {
             Some(task) => task.check_in_force(claim, at),
@@ -190,8 +191,9 @@ impl WindowBalance {
         if needed(reserved) == 0 {
             return Ok(());
         }
-        // Nobody knows when running tasks give back what they have reserved. If all that fades makes no room beside it, the
-        // time at which there is room without it is the best guess.
+        // It is not known when running tasks give back their reservations. If all fading usage
+        // makes no room beside the reservations, the best guess is the time at which there is room
+        // without them.
         let mut fading = [needed(reserved), needed(0)].into_iter();
         let room_at = fading
             .find(|needed| (1..=used).contains(needed))

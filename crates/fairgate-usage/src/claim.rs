@@ -1,4 +1,4 @@
-//! Claims of tasks, and whether a claim is in force.
+//! Claims of tasks, and whether a claim is valid.
 
 use fairgate_time::UnixMicros;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,8 @@ pub struct TaskClaim {
     pub epoch: u64,
 }
 
-/// Claim that is not in force, because the task was given to another agent or has ended, or because the lease ran out.
+/// Error for a claim that is not valid: the task was given to another agent or has ended, or the
+/// lease ran out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseLost {
     /// Id of the task.
@@ -115,8 +116,8 @@ impl TaskBalance {
         Ok((row.text(0)?, task))
     }
 
-    /// Checks that a claim of this task is in force at a moment: the task is held under the claim's epoch, and the lease
-    /// has not run out.
+    /// Checks that a claim of this task is valid at a moment: the task is held under the claim's
+    /// epoch, and the lease has not run out.
     pub(crate) fn check_in_force(
         &self,
         claim: &TaskClaim,

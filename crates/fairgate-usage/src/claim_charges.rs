@@ -1,15 +1,16 @@
-//! Usage of a batch of requests, summed up by claim.
+//! Usage of a batch of requests, summed by claim.
 
 use std::collections::BTreeMap;
 
 use crate::claim::TaskClaim;
 
-/// Usage of a batch of ledger rows, summed up by claim, so that the database is updated once for each claim.
+/// Usage of a batch of ledger rows, summed by claim, so that the database is updated once for each
+/// claim.
 #[derive(Debug, Default)]
 pub struct ClaimCharges(BTreeMap<TaskClaim, ClaimUsage>);
 
-/// Tokens as a provider counts them, number of requests, and money, that were used under a claim. Negative numbers take a
-/// wrong charge back.
+/// Usage under a claim: tokens as a provider counts them, number of requests, and money. Negative
+/// numbers undo a wrong charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimUsage {
     /// Input plus output tokens, as the provider counts them, without the weights of a pool.
@@ -18,8 +19,9 @@ pub struct ClaimUsage {
     pub calls: i64,
     /// Cost of the requests, in micro-units.
     pub money: i64,
-    /// Time at which the last completed request ended, in microseconds since 1970; 0 if none was completed. A provider's
-    /// limit that was noted for the claim before does not keep it from working any more.
+    /// Time at which the last completed request ended, in microseconds since 1970; 0 if none was
+    /// completed. A provider's limit that was noted for the claim before this time no longer stops
+    /// the claim's work.
     pub answered_at: i64,
 }
 

@@ -1,14 +1,15 @@
 //! The rolling window in which the usage of projects counts.
 //!
-//! A window is divided into 24 buckets, and one more bucket is being filled. A bucket is identified by the time at
-//! which it begins, in microseconds since 1970. An index would not do, because it would mean another time after the
-//! length of the window is changed. Let `b` be the bucket that contains `now`, let `e` be the time since `b` began, and
-//! let `b − 24` be the bucket that began 24 bucket lengths before `b`. The window before `now` then consists of all
-//! buckets after `b − 24`, and of the end of `b − 24`, without the first part of length `e`. So
+//! A window is divided into 24 buckets, and one more bucket is being filled. A bucket is identified
+//! by the time at which it begins, in microseconds since 1970. An index would change its meaning
+//! whenever the length of the window changes. Let `b` be the bucket that contains `now`, let `e` be
+//! the time since `b` began, and let `b − 24` be the bucket that began 24 bucket lengths before
+//! `b`. The window before `now` then consists of all buckets after `b − 24`, and of `b − 24`
+//! without its first part of length `e`. So
 //!
 //! `used = tokens of the buckets after b − 24  +  tokens of b − 24 × (1 − e ÷ bucket length)`
 //!
-//! This has no jumps: a bucket has faded to zero when it leaves the window.
+//! The result has no jumps, because a bucket has faded to zero when it leaves the window.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub struct WindowSums {
     pub bucket: i64,
     /// Tokens used in all buckets that count in full.
     pub tokens: u64,
-    /// Tokens used in the oldest bucket, which fades.
+    /// Tokens used in the oldest bucket, which counts less and less.
     pub oldest: u64,
     /// Number of times that an agent brought a task to an end, completed or failed, in the oldest bucket and in the
     /// buckets that count in full.
@@ -96,8 +97,9 @@ impl UsageWindow {
         part(amount, length_us - past_us, length_us)
     }
 
-    /// Returns the time at which a further `needed` tokens of the oldest bucket will have faded. If the oldest bucket
-    /// has fewer tokens left, returns the time at which the next bucket begins to fade.
+    /// Returns the time at which a further `needed` tokens of the oldest bucket will have left the
+    /// window. If the oldest bucket has fewer tokens left, returns the time at which the next
+    /// bucket begins to leave it.
     pub(crate) fn faded_at(self, sums: &WindowSums, needed: u64, at: UnixMicros) -> UnixMicros {
         let next = sums.bucket.saturating_add(self.bucket_us).max(at.0);
         if sums.oldest == 0 {
