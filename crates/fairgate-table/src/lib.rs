@@ -17,7 +17,7 @@ pub enum TableCell {
     Text(String),
     /// A number as text, aligned right.
     Number(String),
-    /// A value before and a value after a change, each aligned right in its half of the column.
+    /// A value before a change and a value after it, each aligned right in its half of the column.
     Pair(String, String),
 }
 
