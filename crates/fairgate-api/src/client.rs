@@ -1,7 +1,7 @@
-//! Sends requests to the gateway over HTTP, each on its own connection.
+//! Sends requests to the gateway over HTTP. Each request has its own connection.
 //!
-//! [`GatewayHttpClient::send`] reads a whole response, whatever its status. [`GatewayHttpClient::open_events`] reads a
-//! response of events as they happen.
+//! [`GatewayHttpClient::send`] reads a whole response, whatever its status.
+//! [`GatewayHttpClient::open_events`] reads a response of events as they happen.
 
 mod connection;
 mod events;

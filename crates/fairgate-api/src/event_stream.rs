@@ -23,7 +23,8 @@ pub struct ServerSentEvent {
     pub name: String,
     /// Data of the event; its lines are joined by `\n`.
     pub data: String,
-    /// Id of the last event that had one, with which a client can continue the stream; empty if none had.
+    /// Id of the last event that had an id, with which a client can continue the stream; empty if
+    /// no event had one.
     pub last_id: String,
 }
 

@@ -141,7 +141,8 @@ pub struct LeaseBody {
         deserialize_with = "json_field::nullable"
     )]
     pub expected_wait_ms: Option<Option<u64>>,
-    /// Number of this grant of the lease: 1 for the first, and one more after each refusal by the provider.
+    /// Number of this grant of the lease: 1 for the first grant, and one more after each refusal by
+    /// the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// Time in the queue, in milliseconds.
@@ -219,7 +220,7 @@ pub struct DialectErrorFields {
 /// The leases of a client program that have changed.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaseChangesBody {
-    /// The leases, each as it is now.
+    /// The changed leases, in their current state.
     pub leases: Vec<LeaseBody>,
     /// Number of the last change in this list, which the client sends as `after` in its next request.
     pub latest: u64,

@@ -39,9 +39,9 @@ pub struct RightsBody {
     pub taints: Option<Vec<String>>,
     /// Default deadline of requests, in milliseconds; null means the deadline of the request's class.
     pub deadline_ms: Option<u64>,
-    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the deadline that the
-    /// request would get if it stated no deadline. This is the shorter one of the deadlines of its key and its class,
-    /// or the pool's `queue_timeout` if both have none.
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means
+    /// the deadline that the request would get if it stated no deadline: the shorter of the
+    /// deadlines of its key and its class, or the pool's `queue_timeout` if both have none.
     pub deadline_min_ms: Option<u64>,
 }
 
@@ -57,7 +57,8 @@ pub(crate) struct RightNameSchema(String);
 #[allow(dead_code, reason = "only its schema is used")]
 pub(crate) struct RightModelNameSchema(String);
 
-/// Rights of a project to set. Absent rights stay as they are; in a new project they are closed.
+/// Rights of a project to set. Absent rights stay as they are; in a new project they have the
+/// defaults below.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = RightsPatch)]

@@ -101,12 +101,13 @@ pub struct WorkerPricesBody {
 pub struct WorkerCalibrationBody {
     /// Name of the worker.
     pub worker: String,
-    /// State of the learning: `start` (no window is complete yet), `learning`, `nothing_streams` (requests end, but none
-    /// of them streams; the prices stay), `quiet` (there is too little work; the prices stay) or `stated`.
+    /// State of the learning: `start` (no window is complete yet), `learning`, `nothing_streams`
+    /// (requests end, but none of them streams, so the prices do not change), `quiet` (there is too
+    /// little work, so the prices do not change) or `stated`.
     pub learning: String,
     /// Number of the price set, counted from 0 since the meter started.
     pub price_set: u64,
-    /// The prices in force.
+    /// The current prices.
     pub prices: WorkerPricesBody,
     /// Number of the worker's slots, over all ranks.
     pub slots: u64,
@@ -140,7 +141,7 @@ pub struct PredictedWindowBody {
     pub predicted_us: u64,
 }
 
-/// A typical request of a tenant for a model, from means over the recent ones.
+/// A typical request of a tenant for a model, computed from the means of recent requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = TypicalRequest)]
 pub struct TypicalRequestBody {
@@ -170,7 +171,8 @@ pub struct TenantWorkBody {
     pub tenant: String,
     /// Input and output tokens.
     pub provider_tokens: u64,
-    /// Cost in microseconds of the full worker, at the prices that were in force when each request ended.
+    /// Cost in microseconds of the full worker. Each request counts with the prices that applied
+    /// when it ended.
     pub worker_us: u64,
     /// Part of the tokens of all tenants, from 0 to 1.
     pub share_of_tokens: f64,

@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 use super::flow_now::FlowNow;
 use super::worker::WorkerBody;
 
-/// All pools at one moment. If there is only one pool, or one was asked for, the fields of that pool are also at the
-/// top level.
+/// All pools at one moment. If there is only one pool, or the client asked for one pool, the fields
+/// of that pool are also at the top level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LiveView {
     /// Time at which the view was made, RFC 3339 in UTC.
@@ -135,8 +135,8 @@ pub struct ServiceView {
     /// Place of the flow in a strict order, such as `strict: goes before batch`. Null unless the flow is a class of a
     /// bands node. Such a node promises no share, so `due` and `bound` are then null.
     pub strict: Option<String>,
-    /// The classes that come after this one, in their order; empty for the last one. Null unless the flow is a class of
-    /// a bands node.
+    /// The classes that come after this class, in their order; empty for the last class. Null
+    /// unless the flow is a class of a bands node.
     pub goes_before: Option<Vec<String>>,
 }
 

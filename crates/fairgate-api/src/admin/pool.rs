@@ -114,7 +114,8 @@ pub struct FlowWeightBody {
     /// Attribute by which the flow is named: `class`, `agent` or `session`. The weights of groups, tenants, keys and
     /// projects are set on these themselves.
     pub by: FlowAttribute,
-    /// Name of the flow. The flow need not have sent anything yet. A class must be one of the policy.
+    /// Name of the flow. The flow need not have sent anything yet. A class must be a class of the
+    /// policy.
     #[schema(min_length = 1, max_length = 256)]
     pub flow: String,
     /// New weight, 1 to 1000000; for a class of deficit round robin, its quantum in the unit of the
@@ -131,7 +132,8 @@ pub struct FlowCapBody {
     /// Attribute by which the flow is named: `class`, `project`, `agent` or `session`. The caps of tenants and keys are
     /// their limits `in_flight`.
     pub by: FlowAttribute,
-    /// Name of the flow. The flow need not have sent anything yet. A class must be one of the policy.
+    /// Name of the flow. The flow need not have sent anything yet. A class must be a class of the
+    /// policy.
     #[schema(min_length = 1, max_length = 256)]
     pub flow: String,
     /// Maximum number of the flow's requests in flight; null removes the cap. A lower cap does not
@@ -186,7 +188,7 @@ pub struct HeldFlowBody {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowAttribute {
-    /// Class of the policy, as it is named there.
+    /// Name of a class in the policy.
     Class,
     /// Tenant of the client.
     Tenant,

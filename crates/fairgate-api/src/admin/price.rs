@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 use super::money::MoneyText;
 
-/// A price that is or was in force. A price never changes; a changed amount is a new price. Amounts are decimal texts.
+/// A current or former price. A price never changes; a changed amount is a new price. Amounts are
+/// decimal texts.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Price)]
 pub struct PriceBody {

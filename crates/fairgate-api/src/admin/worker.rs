@@ -81,7 +81,7 @@ pub struct CacheBody {
     pub expected_tokens: Option<u64>,
 }
 
-/// Size of a worker's cache, in tokens. The prefix index uses the smaller one of the two numbers.
+/// Size of a worker's cache, in tokens. The prefix index uses the smaller of the two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = CacheSize)]
 pub struct CacheSizeBody {
@@ -133,9 +133,10 @@ pub struct QuotaBody {
     pub paused_ms: Option<u64>,
     /// Pause that the provider asked for, in milliseconds. The gateway pauses for at most 60 000 ms.
     pub asked_ms: Option<u64>,
-    /// The provider's reason why the account is spent or blocked. The gateway then sends no request of a client to the
-    /// account. Once a minute it sends a small request of its own, and it resumes when the provider accepts that one. A
-    /// person has to resolve the problem with the provider. Null if the account is usable.
+    /// The provider's reason why the account is spent or blocked. The gateway then sends no
+    /// client's request to the account. Once a minute, the gateway sends a small request of its
+    /// own, and it uses the account again when the provider accepts that request. A person has to
+    /// resolve the problem with the provider. Null if the account is usable.
     pub out: Option<String>,
 }
 

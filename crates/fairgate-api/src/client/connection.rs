@@ -1,4 +1,5 @@
-//! Opens a connection to the gateway, with TLS if its address says so, and sends one request over it.
+//! Opens a connection to the gateway and sends one request over it. Uses TLS if the gateway's
+//! address has the scheme `https`.
 
 use std::sync::Arc;
 

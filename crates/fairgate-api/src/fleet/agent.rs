@@ -50,7 +50,8 @@ pub struct AgentPatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<AgentLabelSchema>>, max_items = 32)]
     pub labels: Option<Vec<String>>,
-    /// Tenants for which the agent may work; `null` for all. A task that the agent holds goes on.
+    /// Tenants for which the agent may work; `null` for all. A task that the agent holds is not
+    /// affected.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -30,7 +30,7 @@ pub struct FleetView {
     pub waiting: Vec<TaskExplanation>,
     /// Agents that are not retired, ordered by name.
     pub agents: Vec<AgentView>,
-    /// Names of those agents that hold a task, wait for one at this server, or were seen by any server within the last 75
-    /// seconds. An agent that waits asks at least once a minute.
+    /// Names of those agents that hold a task, wait for a task at this server, or were seen by any
+    /// server within the last 75 seconds. A waiting agent sends a request at least once a minute.
     pub connected: Vec<String>,
 }

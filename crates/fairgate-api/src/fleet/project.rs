@@ -157,8 +157,8 @@ pub struct ProjectView {
     /// Tokens that count as spent because the project was idle before it got work again. They fall
     /// to 0 within one window.
     pub baseline: u64,
-    /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; absent before the
-    /// first.
+    /// Expected usage of a task of the project, in tokens, learned from completed tasks; absent
+    /// before the first completed task.
     pub learned_estimate: Option<u64>,
     /// Part of the tokens that the project is due by its weight, from 0 to 1, among all active projects; absent if the
     /// project is not active.

@@ -35,7 +35,7 @@ pub enum TaskState {
     /// The agent asked an operator a question and gave the task back. The task becomes READY when the operator
     /// answers.
     WaitingInput,
-    /// The task is paused until a moment, or until somebody resumes it.
+    /// The task is paused until a given time, or until a person resumes it.
     Paused,
     /// The task is done, or was skipped.
     Completed,
@@ -68,9 +68,9 @@ pub enum TaskState {
 pub enum FleetAgentState {
     /// The agent gets tasks.
     Active,
-    /// The agent gets no new tasks until somebody resumes it.
+    /// The agent gets no new tasks until a person resumes the agent.
     Paused,
-    /// The agent is gone for good; its token no longer works.
+    /// The agent is removed for ever; its token no longer works.
     Retired,
 }
 
@@ -97,7 +97,7 @@ pub enum FleetAgentState {
 pub enum FleetProjectStatus {
     /// The project's tasks may start.
     Active,
-    /// No task of the project starts until somebody resumes the project.
+    /// No task of the project starts until a person resumes the project.
     Paused,
     /// The project is finished, and no tasks can be added to it.
     Archived,

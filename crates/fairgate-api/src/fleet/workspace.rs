@@ -19,8 +19,8 @@ pub struct NewWorkspace {
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     pub path: String,
-    /// Name of the machine that has the folder; every machine if absent. Only agents with the label `machine:NAME` work in
-    /// the workspace then.
+    /// Name of the machine that has the folder; every machine if absent. If a machine is named,
+    /// only agents with the label `machine:NAME` work in the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     pub machine: Option<String>,
