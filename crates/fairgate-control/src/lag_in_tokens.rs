@@ -22,8 +22,9 @@ impl FlowLag {
         Some(Self { tokens: tokens(lag.lag), bound })
     }
 
-    /// Returns the lag in thousandths of its bound, so 1000 means that the lag has reached the bound; `None` if there
-    /// is no bound. A lag below 0 is compared with the lower bound, any other lag with the upper one.
+    /// Returns the lag in thousandths of its bound; 1000 means that the lag has reached the bound.
+    /// Returns `None` if there is no bound. A lag below 0 is compared with the lower bound, and any
+    /// other lag with the upper bound.
     pub(crate) fn bound_used_thousandths(&self) -> Option<u64> {
         let (least, most) = self.bound?;
         let limit = if self.tokens < 0 { least } else { most }.unsigned_abs();

@@ -20,10 +20,10 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 /// The `Content-Type` of the response to a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Renders all metrics as text, with the current state of the pools. A pool that does not answer within a second is
-/// reported as not answering. `projects` and `webhooks` are those of the fleet, and `export`
-/// is absent if the ledger is not exported. Names of tenants and projects are
-/// rendered only if `with_tenants` is true, because an anonymous scrape must not reveal them.
+/// Renders all metrics as text, with the current state of the pools. A pool that does not answer
+/// within a second is reported as not answering. `projects` and `webhooks` are those of the fleet.
+/// `export` is absent if the ledger is not exported. Names of tenants and projects are rendered
+/// only if `with_tenants` is true, because an anonymous scrape must not reveal them.
 pub async fn render(
     counters: &Metrics,
     pools: &[Arc<PoolHandle>],

@@ -31,8 +31,9 @@ const HOUR_US: i64 = 3600 * SECOND_US;
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct HistoryQuery {
-    /// Attribute by which flows are shown: `tenant`, `group`, `class`, `project`, `key`, `agent` or `session`. It must be
-    /// one of those by which the pool's policy divides. The default is the first of them in this order.
+    /// Attribute by which flows are shown: `tenant`, `group`, `class`, `project`, `key`, `agent` or
+    /// `session`. The pool's policy must divide by this attribute. The default is the first
+    /// attribute in this order by which it divides.
     #[param(nullable = false)]
     by: Option<FlowAttribute>,
     /// Returns only the flow of this name.
@@ -87,7 +88,8 @@ pub(super) struct HistoryBody {
     all: PoolSeriesBody,
     /// The flows that are kept by name, the largest of the last hour first. A pool keeps 100 flows by name.
     flows: Vec<FlowHistoryBody>,
-    /// All other flows of the attribute together; null if there are none, or if one flow was asked for.
+    /// All other flows of the attribute together; null if there are none, or if `flow` selects a
+    /// single flow.
     others: Option<OthersBody>,
 }
 

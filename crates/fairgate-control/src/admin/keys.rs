@@ -99,8 +99,9 @@ pub(super) struct NewKey {
     #[serde(default)]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_ms: Option<JsonWholeNumber>,
-    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the shorter one of the
-    /// deadlines of the request's key and class, or the pool's `queue_timeout` if neither has one.
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means
+    /// the shorter of the deadlines of the request's key and class, or the pool's `queue_timeout`
+    /// if neither has a deadline.
     #[serde(default)]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_min_ms: Option<JsonWholeNumber>,
@@ -169,8 +170,9 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_ms: Option<Option<JsonWholeNumber>>,
-    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the shorter one of the
-    /// deadlines of the request's key and class, or the pool's `queue_timeout` if neither has one.
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means
+    /// the shorter of the deadlines of the request's key and class, or the pool's `queue_timeout`
+    /// if neither has a deadline.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_min_ms: Option<Option<JsonWholeNumber>>,

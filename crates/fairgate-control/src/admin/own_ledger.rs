@@ -1,5 +1,6 @@
-//! Handlers for a tenant's own rows of the ledger, and the sums of them. A tenant sees the costs without the cache,
-//! because the real ones depend on what others have sent. For the same reason it cannot select or group by class.
+//! Handlers for a tenant's own rows of the ledger, and for their sums. A tenant sees the costs
+//! without the cache, because the real costs depend on what others have sent. For the same reason,
+//! a tenant cannot select or group by class.
 
 use std::sync::Arc;
 

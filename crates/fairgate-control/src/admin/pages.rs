@@ -22,8 +22,8 @@ const TENANT_PAGE: &str = "/me";
 /// Beginning of the paths of the files that the pages load.
 const FILES: &str = "/assets/";
 
-/// Returns true if a page or one of its files is at this path of a listener. The operators' page is
-/// served with the admin API, and the tenants' page at the clients' address.
+/// Returns true if this path of a listener belongs to a page or to a file of a page. The operators'
+/// page is served with the admin API, and the tenants' page at the clients' address.
 pub fn is_page(path: &str, serves_clients: bool, serves_admin: bool) -> bool {
     match path {
         ADMIN_PAGE => serves_admin,

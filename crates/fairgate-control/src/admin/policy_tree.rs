@@ -29,8 +29,8 @@ pub(super) struct PolicyNodeBody {
     by: Option<FlowAttribute>,
     /// Order of a queue: `fcfs`, `wspt` or `edf`; null for a node.
     order: Option<&'static str>,
-    /// Wait after which a request goes before all later ones of its queue, in milliseconds; null if there is no such
-    /// limit.
+    /// Wait after which a request goes before all later requests of its queue, in milliseconds;
+    /// null if there is no such limit.
     max_wait_ms: Option<u64>,
     /// The flows that the policy lists or the gateway knows, at most 200. Bands are in order of
     /// priority, classes in the order of the policy, and other flows in order of their names.

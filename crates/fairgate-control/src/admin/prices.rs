@@ -35,7 +35,7 @@ fn price_body(version: PriceVersion, app: &ControlPlane) -> PriceBody {
     }
 }
 
-/// Lists the prices that are or were in force.
+/// Lists current and former prices.
 #[utoipa::path(
     get, path = "/api/v1/prices", tag = "usage",
     responses((status = 200, description = "The prices", body = PriceList)),

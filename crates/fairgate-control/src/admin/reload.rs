@@ -26,8 +26,8 @@ const CHECK_BYTES_MAX: usize = 3 << 20;
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ReloadQuery {
-    /// True to apply the file also if more than half of the declared tenants and keys would be disabled because it no
-    /// longer declares them (default false).
+    /// True to apply the file even if more than half of the declared tenants and keys would be
+    /// disabled, because the file no longer declares them (default false).
     #[param(value_type = Option<bool>, nullable = false)]
     yes: bool,
 }

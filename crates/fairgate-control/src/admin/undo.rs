@@ -59,7 +59,8 @@ struct DrainEntry {
     drained: bool,
 }
 
-/// Returns true if changes of this kind can be undone. Entries of an earlier version may lack the state before.
+/// Returns true if changes of this kind can be undone. Entries of an earlier version may lack the
+/// state before the change, and then cannot be undone.
 pub(super) fn is_undoable(entry: &AuditEntry) -> bool {
     let kinds = [
         "group.patch",

@@ -18,7 +18,7 @@ use fairgate_core::attribute::Attribute;
 use fairgate_history::{RowWindow, WindowShares};
 use fairgate_proxy::pools::WorkerCalibration;
 
-/// Median wait from which on a tenant counts as waiting, in milliseconds.
+/// Shortest median wait with which a tenant counts as waiting, in milliseconds.
 const WAIT_MS_MIN: u64 = 10;
 
 /// A tenant in the last minute. Shares are from 0 to 1.

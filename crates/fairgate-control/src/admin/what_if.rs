@@ -47,8 +47,8 @@ const POLICY: &str = "policy";
 const JOURNAL_LINES: HeaderName = HeaderName::from_static("x-fairgate-journal-lines");
 const TOOK_MS: HeaderName = HeaderName::from_static("x-fairgate-took-ms");
 
-/// A pool, a time range, and what would have been different. Exactly one of `policy`, `policy_file` and `weights` is
-/// given.
+/// A pool, a time range, and the difference to compute. Exactly one of `policy`, `policy_file` and
+/// `weights` is given.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = WhatIf)]
@@ -75,7 +75,7 @@ pub(super) struct WhatIfRequest {
     /// Text of a file with a policy: a policy node, or a policy file with classes.
     #[serde(default)]
     policy_file: Option<String>,
-    /// Weights of flows under the pool's own policy, 1 to 64 of them.
+    /// Weights of flows under the pool's own policy; 1 to 64 weights.
     #[serde(default)]
     #[schema(min_items = 1, max_items = 64)]
     weights: Option<Vec<WhatIfWeight>>,

@@ -38,7 +38,7 @@ pub(super) struct FlowActivity<'a> {
     pub(super) waiting: u64,
     /// Submission time of the request that has waited longest.
     pub(super) oldest: Option<Micros>,
-    /// Number of grants in the last minute. The field `observed` is the time over which they were counted.
+    /// Number of grants in the last minute.
     granted: u64,
     observed: Duration,
     pub(super) inside: HashMap<&'a str, FlowActivity<'a>>,

@@ -37,7 +37,8 @@ pub(super) struct OwnerRow {
     standing: RowStanding,
 }
 
-/// Standing of a row: whether all its flows are promised their shares, and whether one is held.
+/// Standing of a row: whether all its flows are promised their shares, and whether any of them is
+/// held.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RowStanding {
     has_flows: bool,

@@ -34,7 +34,7 @@ pub(crate) struct PoolHistories {
 pub(crate) struct SampledPool {
     pub(crate) history: PoolHistory,
     readings: FlowReadings,
-    /// Time before which no sample is taken, because the last one kept the pool busy.
+    /// Time before which no sample is taken, because the last sample kept the pool busy.
     not_before: Option<Instant>,
 }
 
@@ -67,7 +67,7 @@ impl PoolHistories {
         self.time_of_test.store(time.0, Ordering::Relaxed);
     }
 
-    /// Takes a sample of each pool, and forgets the histories of pools that are gone.
+    /// Takes a sample of each pool, and drops the histories of pools that no longer exist.
     pub(crate) async fn sample(&self, pools: &[Arc<PoolHandle>], refusals: &RecentRefusals) {
         self.lock().retain(|name, _| pools.iter().any(|pool| pool.name == *name));
         for pool in pools {

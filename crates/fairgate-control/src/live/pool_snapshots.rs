@@ -49,7 +49,7 @@ struct CachedPoolSnapshot {
     clock: Option<(Instant, Micros)>,
 }
 
-/// Error for a pool that does not answer, because it is closing, gone or overloaded.
+/// Error for a pool that does not answer, because it is closing, removed or overloaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pool {0:?} does not answer")]
 pub(crate) struct PoolUnavailableError(pub(crate) Arc<str>);
@@ -134,8 +134,8 @@ impl PoolSnapshot {
         self.snapshot.requests.iter().map(|request| waiting(request).flatten()).collect()
     }
 
-    /// Returns the time in which the pool grants `ahead` requests at the rate of the last minute, in milliseconds.
-    /// `None` if the pool granted nothing in that minute.
+    /// Returns the time in which the pool makes `ahead` grants at the rate of the last minute, in
+    /// milliseconds. `None` if the pool granted nothing in that minute.
     pub(crate) fn expected_wait_ms(&self, ahead: u64) -> Option<u64> {
         let pool = self.grants.iter().find(|flow| flow.path.is_empty())?;
         let wait = expected_wait(ahead, pool.grants, pool.observed)?;

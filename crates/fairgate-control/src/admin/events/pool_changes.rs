@@ -92,8 +92,8 @@ pub(super) fn whole(view: &PoolView) -> Value {
     pool
 }
 
-/// Returns what changed between two views of a pool: its changed fields, whole rows that changed or are new, and the names
-/// of rows that are gone. `None` if nothing changed.
+/// Returns the changes between two views of a pool: its changed fields, whole rows that changed or
+/// are new, and the names of rows that no longer exist. `None` if nothing changed.
 pub(super) fn change(before: &PoolView, now: &PoolView) -> Option<Value> {
     let mut change = fields_changed(before, now);
     let mut gone = Map::new();
@@ -131,7 +131,7 @@ fn fields_changed(before: &PoolView, now: &PoolView) -> Map<String, Value> {
     now
 }
 
-/// Returns the rows that changed or are new, and the names of those that are gone.
+/// Returns the changed and new rows, and the names of the rows that no longer exist.
 pub(super) fn rows_changed<T: NamedRow>(before: &[T], now: &[T]) -> (Vec<Value>, Vec<Value>) {
     let known: HashMap<&str, &T> = before.iter().map(|row| (row.name(), row)).collect();
     let is_news = |row: &&T| known.get(row.name()).is_none_or(|before| !row.is_like(before));

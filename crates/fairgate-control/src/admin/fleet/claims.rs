@@ -34,7 +34,7 @@ const RESULT_BODY_BYTES_MAX: usize = 8 << 20;
 /// Longest time that an agent may wait for a task in one call, in seconds.
 const WAIT_S_MAX: u64 = 60;
 
-/// Gives the agent a task, and waits up to `wait_s` seconds for one if there is none.
+/// Gives the agent a task. If there is none, waits up to `wait_s` seconds for one.
 ///
 /// An agent that already holds a task gets that task again.
 #[utoipa::path(
