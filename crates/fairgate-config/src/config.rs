@@ -190,7 +190,8 @@ pub struct LimitsConfig {
     /// Addresses of proxies (default none). A proxy may have any number of connections that have not sent a whole
     /// request head. Any other address may have at most a quarter of `connections_max` in this state.
     pub trusted_proxies: Vec<AddressRange>,
-    /// The most bytes of request bodies in memory at once (default 1 GiB). Requests beyond that are refused with 503.
+    /// The most bytes of request bodies in memory at once (default 1 GiB). Requests that would
+    /// exceed this number are refused with 503.
     #[serde(rename = "held_size_max", serialize_with = "settings_form::size")]
     pub held_bytes_max: u64,
     /// The most different agent or session names that a key may use in a pool; further names share one flow (default
@@ -422,8 +423,8 @@ pub struct QuotaConfig {
     pub tokens_per_minute: Option<u64>,
     /// Seconds for which unused rate accumulates, so that a later burst can use it (default 10).
     pub burst_seconds: u64,
-    /// True if the gateway asks the provider with requests of its own whether the account is spent or blocked (default
-    /// true).
+    /// True if the gateway sends requests of its own to the provider, to find out whether the
+    /// account is spent or blocked (default true).
     pub probe: bool,
     /// True if all models of the account share its limits (default false: each model has limits of its own).
     pub shared_limits: bool,
@@ -581,8 +582,8 @@ pub struct MetricsConfig {
     pub overload: OverloadConfig,
 }
 
-/// Thresholds above which an engine counts as overloaded. An overloaded engine gets no new requests until it is no
-/// longer above any of them.
+/// Thresholds above which an engine counts as overloaded. An overloaded engine gets no new requests
+/// until it is below all its thresholds again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OverloadConfig {
     /// Overloaded if more than this many requests wait in the engine's own queue; not checked if absent.

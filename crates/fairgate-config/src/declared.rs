@@ -158,7 +158,8 @@ pub struct DeclaredBudget {
 pub struct DeclaredRights {
     /// Models, or patterns such as `gpt-*`, that the key may request; all if absent.
     pub models: Option<Vec<String>>,
-    /// Policy classes and families that the key may name; all that the policy has if absent (default: none).
+    /// Policy classes and families that the key may name (default: none); all of the policy if
+    /// absent.
     pub classes: Option<Vec<String>>,
     /// Highest priority that the key may request (default 0).
     pub priority_max: i64,

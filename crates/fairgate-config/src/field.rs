@@ -230,7 +230,7 @@ impl<'a> ConfigField<'a> {
         }
     }
 
-    /// Reads a list and returns its elements, of which there may be none.
+    /// Reads a list and returns its elements. The list may be empty.
     pub(crate) fn list_or_empty(self) -> Option<Vec<Self>> {
         match &self.node.value {
             YamlValue::List(_) => Some(self.elements()),

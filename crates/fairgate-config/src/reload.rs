@@ -25,7 +25,7 @@ pub struct ConfigReload {
     pub plan: ReloadPlan,
 }
 
-/// Differences between two configurations, none of which needs a restart.
+/// Differences between two configurations. None of the differences needs a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadPlan {
     /// Description of every change for the log, such as `pools.llama.capacity: 32 → 48`. Contains no secret.
@@ -100,8 +100,8 @@ impl ConfigReload {
         }
     }
 
-    /// Compares two configurations. If fields changed that are fixed while the gateway runs, returns an error for each
-    /// of them instead of a plan, so that no reload is applied in part.
+    /// Compares two configurations. If fields changed that need a restart, returns an error for
+    /// each of these fields instead of a plan, so that no reload is applied in part.
     pub fn plan(current: &Config, next: &Config) -> Result<ReloadPlan, ConfigErrors> {
         let before = settings(current);
         let after = settings(next);

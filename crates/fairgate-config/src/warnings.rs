@@ -251,9 +251,9 @@ impl PolicyTraversal<'_> {
         }
     }
 
-    /// Warns about starvation under deficit round robin. drr skips a class that no worker can serve now, and does not
-    /// make up for it later. If a worker can be full for one class and open for another at the same time, drr may skip
-    /// the first class every time.
+    /// Warns about starvation under deficit round robin. drr skips a class that no worker can serve
+    /// now, and does not make up for it later. A worker can be full for one class and open for
+    /// another at the same time. Then drr may skip the first class every time.
     fn drr(&mut self, drr: &DrrPolicy, path: &str, instead: &str) {
         if drr.classes.len() < 2 {
             return;
@@ -280,8 +280,8 @@ impl PolicyTraversal<'_> {
         }
     }
 
-    /// Returns the property in which the workers of the pool differ, because of which a request may need certain
-    /// workers. Returns `None` if the workers are alike.
+    /// Returns the property in which the workers of the pool differ. Because of it, a request may
+    /// need certain workers. Returns `None` if the workers are alike.
     fn difference_of_workers(&self) -> Option<&'static str> {
         let (first, others) = self.around.workers.split_first()?;
         let differ = |is_other: fn(&UpstreamConfig, &UpstreamConfig) -> bool| {

@@ -51,7 +51,7 @@ fn unit_words(unit: CostUnit) -> &'static str {
     }
 }
 
-/// Options of `cost` that have an effect in a pool that counts tokens only.
+/// Options of `cost` that have an effect only in a pool that counts tokens.
 const TOKEN_WEIGHTS: [&str; 3] = ["input", "cached_input", "output"];
 
 /// Reads the cost of requests. `default` has the defaults for the pool's policy.

@@ -61,9 +61,9 @@ pub(crate) fn policy(field: ConfigField<'_>) -> Option<Policy> {
     }
 }
 
-/// Checks that clients cannot get a larger share by choosing names. `owned` is true if all requests in the node belong
-/// to one tenant or key. This is so if the node lies below a node that shares by tenant or key, and not in the default
-/// class of that node.
+/// Checks that clients cannot get a larger share by choosing names. `owned` is true if all requests
+/// in the node belong to one tenant or key: if the node is below a node that shares by tenant or
+/// key, and not in the default class of that node.
 fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, String)> {
     let by = node.by();
     let name = by.name();

@@ -67,8 +67,8 @@ pub(super) fn pool_policy(
     Some(PoolPolicy { policy, classes: None, class_deadlines })
 }
 
-/// Returns true if some worker states the size of its batch. Returns true as well if workers or upstreams could not be
-/// read, because an error was recorded then.
+/// Returns true if some worker states the size of its batch. Also returns true if workers or
+/// upstreams could not be read, because an error was recorded then.
 fn states_batch(workers: Option<&[String]>, upstreams: Option<&[UpstreamDraft<'_>]>) -> bool {
     let (Some(workers), Some(upstreams)) = (workers, upstreams) else { return true };
     let works_here = |upstream: &&UpstreamDraft<'_>| {
