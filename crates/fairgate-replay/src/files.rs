@@ -23,7 +23,7 @@ const HEAD_BYTES: u64 = 512;
 pub struct ReplayPlan {
     /// Name of the journal for error messages.
     pub(crate) name: String,
-    /// Files in their order, each of which continues the one before.
+    /// Files in their order. Each file continues the one before it.
     pub(crate) files: Vec<PlannedFile>,
     /// Beginning of the range on the journal's clock; `None` for the beginning of the first file.
     pub(crate) since: Option<Micros>,

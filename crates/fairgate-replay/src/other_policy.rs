@@ -123,8 +123,8 @@ fn class<'a>(classes: &'a PolicyClasses, submit: &Submit) -> &'a str {
     classes.resolve(family.or(recorded), uncached_tokens(submit)).class.as_str()
 }
 
-/// Returns the request's input tokens minus its cached tokens. The cached tokens are those of the worker that has the
-/// most, among the workers that the pin or the allow-list permits. Ignores taints.
+/// Returns the request's input tokens minus its cached tokens. Of all workers that the pin or the
+/// allow-list permits, the worker with the most cached tokens counts. Taints are ignored.
 fn uncached_tokens(submit: &Submit) -> u64 {
     let may_run_on = |worker: &str| match (&submit.pin, &submit.allow) {
         (Some(pin), _) => *pin.worker == *worker,
