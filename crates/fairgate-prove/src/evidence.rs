@@ -29,7 +29,7 @@ pub struct ExperimentEvidence {
 /// Counters of requests that a simulated provider kept itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProviderCounts {
-    /// Counts from the beginning up to the join, the moment from which on all tenants send requests.
+    /// Counts from the beginning to the join, the moment at which all tenants send requests.
     pub at_join: AccountCounts,
     /// Counts of the whole experiment.
     pub in_all: AccountCounts,

@@ -47,8 +47,8 @@ struct FleetEvidence {
     ledger: LedgerEvidence,
 }
 
-/// Number of rounds in the fleet's journal, and number of those that gave the same decision when
-/// computed again.
+/// Number of rounds in the fleet's journal, and how many of these rounds gave the same decision
+/// when computed again.
 #[derive(Debug, Default)]
 struct ReplayedRounds {
     all: u64,

@@ -18,8 +18,8 @@ const LATE_MAX: Micros = Micros(250_000);
 pub(crate) const DEADLINE_PASSED: &str = "deadline_passed";
 
 /// Checks that no request is granted at or after its deadline, and that expired requests leave the
-/// queue within [`LATE_MAX`]. The rows of expired requests must say 504 `deadline_passed`, those of
-/// granted requests must not, and the clients must have seen as many such refusals as there are
+/// queue within [`LATE_MAX`]. The rows of expired requests must say 504 `deadline_passed`, and the
+/// rows of granted requests must not. The clients must have seen as many such refusals as there are
 /// rows.
 pub(super) fn kept(case: &JudgedCase<'_>) -> ProveBar {
     let name = "deadlines are kept";

@@ -15,7 +15,7 @@ pub struct PhaseDurations {
     /// Least time for which all tenants send requests.
     pub overlap: Duration,
     /// Grants that each tenant must get while all tenants send requests. That phase lasts until
-    /// each has them.
+    /// each tenant has this number of grants.
     pub grants_min: u64,
     /// Time after which the phase with all tenants is given up as failed.
     pub overlap_max: Duration,
