@@ -62,7 +62,7 @@ pub(crate) struct ClickHouseStatement {
     pub(crate) sql: String,
     /// Rows of an insert; empty for other statements.
     pub(crate) rows: Bytes,
-    /// Settings beside those that every statement has, as `name=value`.
+    /// Further settings, as `name=value`, besides the settings of every statement.
     pub(crate) settings: &'static [&'static str],
 }
 
