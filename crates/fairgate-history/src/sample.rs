@@ -101,7 +101,7 @@ impl FlowSample {
     }
 }
 
-/// Adds two numbers of which one may be unknown.
+/// Adds two numbers, of which each may be unknown.
 pub(crate) fn sum<T>(a: Option<T>, b: Option<T>, add: impl Fn(T, T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(add(a, b)),

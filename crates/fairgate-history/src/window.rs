@@ -63,7 +63,7 @@ pub struct RowWindow {
 }
 
 impl WindowRing {
-    /// Adds a sample, and drops those that are more than a minute older.
+    /// Adds a sample, and drops the samples that are more than a minute older.
     pub(crate) fn add(&mut self, mut sample: PoolSample) {
         let oldest = sample.step.saturating_sub(MINUTE_STEPS);
         self.shares = None;
