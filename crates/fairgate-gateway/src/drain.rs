@@ -1,5 +1,6 @@
-//! The end of a gateway, in order: the listeners stop, agents get no more tasks, queued requests are refused, requests in
-//! flight finish or are cut off, leases and rows are written, pools save their state, and the store is closed.
+//! The end of a gateway, in this order: the listeners stop; agents get no more tasks; queued
+//! requests are refused; requests in flight finish or are cut off; leases and rows are written;
+//! pools save their state; the store is closed.
 
 use std::time::Duration;
 
