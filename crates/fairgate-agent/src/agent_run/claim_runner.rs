@@ -311,7 +311,7 @@ impl ClaimRunner {
         })
     }
 
-    /// Reports the end of a command that has ended by itself.
+    /// Reports the end of a command that was not stopped by `agent run`.
     async fn finish(
         &self,
         id: &ClaimId,

@@ -75,7 +75,7 @@ impl Drop for CommandGuard {
     }
 }
 
-/// Returns the path of this program, also if its file was replaced since it was started.
+/// Returns the path of this program, even if its file was replaced since the start.
 fn program() -> io::Result<PathBuf> {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { Ok(running) } else { std::env::current_exe() }

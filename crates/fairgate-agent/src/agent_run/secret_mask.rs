@@ -1,4 +1,4 @@
-//! Removes secrets from output, also if a secret is split over several chunks.
+//! Removes secrets from output, even if a secret is split over several chunks.
 
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ impl TerminalStream {
         }
     }
 
-    /// Writes the last line, if it has no end of its own.
+    /// Writes the last line, if it has no line end.
     pub(super) async fn finish(&mut self) {
         if let Some(lines) = &mut self.lines {
             let rest = lines.finish();
@@ -104,7 +104,7 @@ impl PrefixedLines {
         whole
     }
 
-    /// Ends the stream, and returns its last line if that has no end of its own.
+    /// Ends the stream, and returns its last line if that has no line end.
     fn finish(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         if !self.begun.is_empty() {
