@@ -1,10 +1,11 @@
-//! Statements that read and write the usage of tasks and projects. The fleet and the ledger both write usage, and both
-//! use this module for it.
+//! Statements that read and write the usage of tasks and projects. The fleet and the ledger both
+//! write usage with this module.
 //!
-//! The table `fleet_projects` has the sums of each project as of the bucket `window_bucket`, and [`roll`] moves the
-//! sums to the current bucket. Usage is always added to the bucket that the project's `window_bucket` names, even if a
-//! newer bucket has begun since the last call of [`roll`]. So a writer of ledger rows need not know the length of the
-//! window, and sums and buckets always agree.
+//! The table `fleet_projects` has the sums of each project as of the bucket `window_bucket`, and
+//! [`roll`] moves the sums to the current bucket. Usage is always added to the bucket that the
+//! project's `window_bucket` names, even if a newer bucket has begun since the last call of
+//! [`roll`]. So a writer of ledger rows need not know the length of the window, and sums and
+//! buckets always agree.
 //!
 //! Each statement about one task or project also exists in a form for PostgreSQL that takes arrays.
 
