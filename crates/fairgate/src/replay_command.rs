@@ -254,8 +254,8 @@ struct ReplaySession<'a> {
 }
 
 impl ReplaySession<'_> {
-    /// Replays the journal under its own policy or, if another policy was given, under that one. Returns the pool at
-    /// the end.
+    /// Replays the journal under its own policy or, if another policy was given, under that other
+    /// policy. Returns the pool at the end.
     fn replay(&self, listener: &mut impl ReplayListener) -> anyhow::Result<Pool> {
         let Some(other) = &self.other else {
             let (mut pool, mut journal) = self.open("replay")?;

@@ -69,8 +69,8 @@ pub(super) fn print_now(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Returns the text with control sequences that overwrite a terminal's content from the top. Each line is cleared to
-/// its end, and so is everything below the text.
+/// Returns the text with control sequences that overwrite a terminal's content from the top. They
+/// clear the rest of each line, and everything below the text.
 pub(super) fn redrawn(text: &str) -> String {
     format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
 }

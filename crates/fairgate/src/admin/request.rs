@@ -1,4 +1,5 @@
-//! The command `fairgate request`, which shows the state of a request, the requests ahead of it, and how it ended.
+//! The command `fairgate request`, which shows the state of a request, the requests ahead of it,
+//! and the end of an ended request.
 
 use std::io::Write;
 

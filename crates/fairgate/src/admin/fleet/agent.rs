@@ -181,8 +181,8 @@ impl AgentManageAction {
         self.common().print_line(&set, &format!("agent {name} is {state}"))
     }
 
-    /// Adds several agents and shows their tokens. If one of them cannot be added, the tokens of those before it are shown
-    /// all the same, because nothing else would show them.
+    /// Adds several agents and shows their tokens. If one agent cannot be added, the tokens of the
+    /// agents added before are still shown, because they cannot be shown later.
     fn add_several(&self, client: &AdminClient, agent: &NewAgent, count: u16) -> Result<()> {
         let mut made = Vec::new();
         let mut failed = None;

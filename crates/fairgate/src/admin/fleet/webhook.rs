@@ -61,7 +61,7 @@ impl WebhookCommand {
         }
     }
 
-    /// Prints the result of a test event. Fails if the event was not delivered, so that the command fails.
+    /// Prints the result of a test event. Returns an error if the event was not delivered.
     fn print_test(&self, name: &str, result: &Value) -> Result<()> {
         let WebhookTestView { id, delivered, status, error, took_ms: took } = understood(result)?;
         if delivered {

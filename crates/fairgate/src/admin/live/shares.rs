@@ -300,9 +300,9 @@ fn spends(tier: &TierUseView) -> bool {
     MicroUnits::parse(&tier.money).is_some_and(|money| money > MicroUnits::ZERO)
 }
 
-/// Returns a sentence for each worker that has a provider's limits, with the limits, their source, and the pause if
-/// there is one. A worker whose models have limits of their own has a sentence for each. A worker with an outage has a
-/// sentence with its times.
+/// Returns a sentence for each worker that has a provider's limits, with the limits, their source,
+/// and the pause if there is one. A worker whose models have separate limits has a sentence for
+/// each model. A worker with an outage has a sentence with its times.
 fn providers(pool: &PoolView) -> Vec<String> {
     let mut sentences = Vec::new();
     for worker in &pool.workers {

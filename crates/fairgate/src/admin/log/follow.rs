@@ -85,7 +85,7 @@ impl RowPrinter<'_> {
         Ok(writeln!(self.out, "{line}")?)
     }
 
-    /// Prints the rows that had ended before, the oldest first.
+    /// Prints the rows of requests that had ended before the command started, the oldest first.
     fn rows_before(&mut self, client: &AdminClient) -> Result<()> {
         let found = self.args.find(client)?;
         found.items.into_iter().rev().try_for_each(|row| self.row(row))

@@ -10,7 +10,7 @@ use super::flow_rows::FlowRow;
 use super::model::{TopDialog, TopModel, TopTab};
 use crate::text_format::{one_line, safe_name};
 
-/// Width from which on weights and bars are shown, in characters.
+/// Least width of a screen that shows weights and bars, in characters.
 const WIDE: u16 = 130;
 /// Length of a bar for the whole pool, in characters.
 const BAR: usize = 30;
