@@ -159,7 +159,7 @@ mod tests {
         ServerSentEvent { name: name.into(), data: data.into(), last_id: last_id.into() }
     }
 
-    /// Returns the events of a stream that comes in pieces of this many bytes.
+    /// Parses a stream in pieces of `size` bytes, and returns its events.
     fn in_pieces(text: &str, size: usize) -> Vec<ServerSentEvent> {
         let mut reader = EventStreamReader::default();
         let pieces = text.as_bytes().chunks(size);

@@ -106,7 +106,7 @@ mod tests {
     use super::super::JSON;
     use super::*;
 
-    /// Asks a server that sends this response, and returns the reply.
+    /// Sends a request to a server that answers with this response, and returns the reply.
     async fn asked(response: &'static str) -> EventStreamReply {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");

@@ -153,7 +153,7 @@ impl TaskState {
 mod tests {
     use super::*;
 
-    /// For each state, where a task may go from there.
+    /// Allowed transitions of each state, one state per line.
     const TABLE: &str = "\
         DEFINED: READY PAUSED FAILED
         READY: DEFINED ASSIGNED PAUSED FAILED
