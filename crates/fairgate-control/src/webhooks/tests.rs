@@ -1,4 +1,5 @@
-//! Deliveries over real sockets, with a receiver that answers as the test says. The fleet's clock is the test's.
+//! Tests of deliveries over real sockets. The test scripts the receiver's answers and the fleet's
+//! clock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,12 +25,12 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 const SECRET: &str = "a-secret-of-the-webhook";
-/// Longest wait for something that must happen.
+/// Longest wait for an event that must happen.
 const SOON: Duration = Duration::from_secs(20);
-/// Time in which something that must not happen would have happened.
+/// Time to wait for an event that must not happen.
 const A_WHILE: Duration = Duration::from_millis(150);
 
-/// Clock that goes where it is put.
+/// Clock that the test sets.
 #[derive(Debug)]
 struct MovableClock(AtomicI64);
 
@@ -39,7 +40,7 @@ impl FleetClock for MovableClock {
     }
 }
 
-/// Request that a receiver got.
+/// A request that the receiver got.
 #[derive(Clone, Debug)]
 struct ReceivedRequest {
     line: String,
@@ -65,8 +66,8 @@ impl ReceivedRequest {
     }
 }
 
-/// Receiver on loopback. It answers each request with the next of its answers, and the last one again and again; an
-/// empty answer never comes.
+/// Receiver on loopback. It answers each request with the next scripted answer, and repeats the
+/// last one. For an empty answer, it sends nothing.
 struct WebhookReceiver {
     url: String,
     requests: mpsc::UnboundedReceiver<ReceivedRequest>,
@@ -110,7 +111,7 @@ impl WebhookReceiver {
     }
 }
 
-/// Reads one request, reports it, and answers.
+/// Reads one request, reports it to the test, and answers.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     requests: &mpsc::UnboundedSender<ReceivedRequest>,
@@ -157,7 +158,7 @@ fn webhook(name: &str, url: &str) -> WebhookConfig {
     }
 }
 
-/// Fleet with a project `p` and an agent `a`, and the deliveries of one server.
+/// A fleet with a project `p` and an agent `a`, and the deliveries of one server.
 struct WebhookTestWorld {
     store: Store,
     clock: Arc<MovableClock>,
@@ -210,7 +211,7 @@ impl WebhookTestWorld {
         self.clock.0.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
     }
 
-    /// Lets a task ask a question.
+    /// Adds a task and lets its agent ask a question.
     async fn ask(&self) {
         let prompt = "a secret prompt".to_owned();
         let task = NewTask { project: "p".into(), prompt, ..NewTask::default() };
@@ -228,7 +229,7 @@ fn fleet(store: &Store, clock: &Arc<MovableClock>, webhooks: &[WebhookConfig]) -
     Fleet::new(store.clone(), clock.clone(), options)
 }
 
-/// Runs deliveries until all requests that are in flight have ended.
+/// Starts all deliveries that are due, and waits for their ends.
 async fn step<W: Fn() -> Vec<WebhookConfig>>(deliveries: &mut WebhookDeliveries<W>) {
     deliveries.step().await;
     timeout(SOON, deliveries.finish()).await.expect("all requests end");
