@@ -1,4 +1,4 @@
-//! Policy files: Dynamo's schema, its sample's facts, everything that it refuses, and what ours adds.
+//! Tests of policy files: Dynamo's schema, its sample file, refused files, and our additions.
 
 mod pool;
 mod refused;
@@ -18,7 +18,7 @@ fn root(text: &str) -> PolicyClasses {
     read(text).expect("it is right").root.expect("it has a profile for all models")
 }
 
-/// The quantum of a class that has one.
+/// Returns the quantum of a class that must have one.
 fn quantum(class: &PolicyClass) -> u64 {
     class.quantum.expect("a quantum").get()
 }
@@ -27,7 +27,7 @@ fn sample() -> PolicyClasses {
     root(&repository("examples/router-policy.yaml"))
 }
 
-/// The least that a profile holds.
+/// Shortest valid profile.
 const LEAST: &str = "\
 default_policy_family: standard
 uncached_isl_buckets:
@@ -196,13 +196,14 @@ fn a_model_has_its_own_profile_or_the_root() {
     assert!(file.profile("other").is_none());
 }
 
-/// Time that this thread has been on a processor.
+/// Returns the processor time of this thread so far.
 fn processor_time() -> u64 {
     let times = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     times.split_whitespace().next().and_then(|time| time.parse().ok()).expect("nanoseconds")
 }
 
-/// Reads a file of so many unknown fields three times, and gives the least processor time that it took.
+/// Reads a file with this number of unknown fields three times, and returns the least processor
+/// time.
 fn time_of_unknown(fields: usize) -> u64 {
     let text: String = (0..fields).map(|number| format!("unknown_{number}: 1\n")).collect();
     let time = |_| {
@@ -216,7 +217,8 @@ fn time_of_unknown(fields: usize) -> u64 {
     (0..3).map(time).min().expect("three times")
 }
 
-/// Eight times as many fields take some eight times as long; with a search for each field it would be sixty-four times.
+/// Eight times as many fields should take about eight times as long. A search for each field would
+/// take 64 times as long.
 #[test]
 fn the_time_for_unknown_fields_grows_as_they_do() {
     let (few, many) = (time_of_unknown(6_200), time_of_unknown(8 * 6_200));

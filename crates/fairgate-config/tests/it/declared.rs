@@ -1,4 +1,4 @@
-//! Groups, tenants and keys of a file: what is read, and what is refused with line and field.
+//! Tests of declared groups, tenants and keys: valid files, and errors with line and field.
 
 use std::time::Duration;
 
@@ -133,7 +133,8 @@ fn what_is_wrong_is_told_with_line_and_field() {
     );
 }
 
-/// Two pools, of which one has prices, and what a file declares. `▸` marks the place of the one error.
+/// Checks a file with two pools, of which one has prices, and with these declarations. `▸` marks
+/// the position of the one error.
 fn with_money(declared: &str, told: Option<&str>) {
     let text = format!(
         "\

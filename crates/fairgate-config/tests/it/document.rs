@@ -1,18 +1,19 @@
-//! docs/configuration.md tells the truth, and so do the configurations in docs/dynamo.md.
+//! Checks docs/configuration.md and the configurations in docs/dynamo.md against the program.
 
 use crate::support::{Folder, repository};
 
-/// A row of a table of options.
+/// A row of a table of options in the document.
 pub(crate) struct Row {
-    /// The option's path from the top: `pools[].cost.input`.
+    /// Path of the option from the top, such as `pools[].cost.input`.
     pub(crate) option: String,
-    /// Its default, in backticks where it can be written into a file.
+    /// Default of the option, in backticks if it can be written into a file.
     pub(crate) default: String,
-    /// Whether a change is `live` or needs a `restart`.
+    /// `live` if a reload changes the option, else `restart`.
     pub(crate) change: String,
 }
 
-/// The rows of all tables of options. A table's section is in backticks in the heading above it.
+/// Returns the rows of all tables of options. The heading above a table names its section in
+/// backticks.
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     let mut section = String::new();
@@ -39,7 +40,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows
 }
 
-/// The blocks behind a mark.
+/// Returns the contents of the blocks with this mark.
 fn blocks(mark: &str) -> Vec<String> {
     let opening = format!("```{mark}\n");
     let mut blocks: Vec<String> = Vec::new();

@@ -1,4 +1,5 @@
-//! What is wrong is told with its place, its field and what would be right; all of it, in order.
+//! Tests of errors: each has its position, field and advice, and all errors of a file are reported
+//! in order.
 
 use std::path::Path;
 
@@ -35,7 +36,8 @@ drain_grace: 2h
     );
 }
 
-/// Each change of the least configuration, with the place of the one error that it makes marked by `▸`.
+/// Changes of the shortest configuration, each with its one error. `▸` marks the position of the
+/// error.
 const SINGLE: &[(&str, &str, &str)] = &[
     (
         "upstreams:",

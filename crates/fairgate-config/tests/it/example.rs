@@ -1,4 +1,5 @@
-//! examples/fairgate.yaml works as it ships, and with any of its options uncommented; and it has every option.
+//! Checks that examples/fairgate.yaml is valid as it is and with any of its options uncommented,
+//! and that it has every option.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ fn example() -> String {
     repository("examples/fairgate.yaml")
 }
 
-/// Where a line's option is commented out: `#` and no space.
+/// Returns the index of the `#` of a commented option, which has no space after the `#`.
 fn commented(line: &str) -> Option<usize> {
     let mark = line.find('#').filter(|mark| line[..*mark].trim().is_empty())?;
     let option = line[mark + 1..].starts_with(|c: char| c.is_ascii_lowercase());
@@ -20,8 +21,8 @@ fn commented(line: &str) -> Option<usize> {
     (option || deeper).then_some(mark)
 }
 
-/// The example with one of its commented options in it, for each of them. What is indented below an option comes with
-/// it.
+/// Returns the example with one commented option enabled, for each option. Lines that are indented
+/// below the option are enabled too.
 fn uncommented() -> Vec<String> {
     let example = example();
     let lines: Vec<&str> = example.lines().collect();
@@ -45,9 +46,11 @@ fn uncommented() -> Vec<String> {
     all
 }
 
-/// The paths of all fields of a text, `pools[].cost.input`. Below a policy and aliases nothing is an option.
+/// Returns the paths of all fields of a text, such as `pools[].cost.input`. Fields below a policy
+/// or aliases are left out.
 fn paths(text: &str) -> BTreeSet<String> {
-    /// A mapping or list that is open, its path, and in a mapping whether a name comes next.
+    /// An open mapping or list with its path. In a mapping, the flag states whether a name comes
+    /// next.
     struct Open {
         path: String,
         names: bool,
@@ -117,7 +120,8 @@ prices:
     - {model: gpt-4o-mini, input: 0.15, output: 0.60}
 ";
 
-/// What a file must declare besides: the groups of its tenants, and the tenants of its keys.
+/// Returns the declarations that a file also needs: the groups of its tenants, and the tenants of
+/// its keys.
 fn declared_before(text: &str) -> String {
     let groups = "\ngroups: [{name: people}]\n";
     match (text.contains("\ntenants:\n"), text.contains("\nkeys:\n")) {

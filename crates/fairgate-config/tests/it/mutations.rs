@@ -1,5 +1,5 @@
-//! Damaged files: reading never panics, every error has a place in the file, and what is right after all reads the same
-//! again.
+//! Tests with damaged files: reading never panics, every error has a position in the file, and a
+//! file that is still valid reads the same again.
 
 use std::path::Path;
 
@@ -113,7 +113,7 @@ fn apply(text: &str, damage: &Damage) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Runs a property over that many random inputs; a failure shows the smallest input that was found for it.
+/// Runs a property on this number of random inputs. A failure prints the smallest input that fails.
 fn over<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value) -> TestCaseResult) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     if let Err(failure) = TestRunner::new(config).run(&inputs, property) {
@@ -155,7 +155,7 @@ fn damaged_policy_files_are_refused_with_places() {
     });
 }
 
-/// How many lines YAML sees: a carriage return by itself ends one too.
+/// Returns the number of lines that YAML counts. A carriage return alone ends a line too.
 fn line_count(text: &str) -> usize {
     text.replace("\r\n", "\n").replace('\r', "\n").lines().count()
 }

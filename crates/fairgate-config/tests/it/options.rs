@@ -1,4 +1,5 @@
-//! Every option there is: it is known, it does something, and its default is what the document says.
+//! Tests of every option: the reader knows it, it has an effect, and its default is the documented
+//! one.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use crate::document::{Row, rows};
 use crate::support::Folder;
 
-/// Every option by its path, with a value that is not its default.
+/// Paths of all options, each with a value that is not the default.
 const OPTIONS: &[(&str, &str)] = &[
     ("listen", "0.0.0.0:9090"),
     ("tls", r#"{"cert": "tls/fullchain.pem", "key": "tls/privkey.pem"}"#),
@@ -271,7 +272,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("keys[].limits.hosted", "never"),
 ];
 
-/// A configuration in which the option can be set: the least, with the sections around the option.
+/// Returns a configuration in which the option can be set: the shortest one, with the sections
+/// around the option.
 fn base(option: &str) -> Value {
     let mut base = json!({
         "upstreams": [
@@ -357,7 +359,7 @@ fn base(option: &str) -> Value {
     base
 }
 
-/// What a path leads to; the first element of lists.
+/// Returns the value at a path. In a list, it follows the first element.
 fn at<'a>(value: &'a mut Value, path: &str) -> &'a mut Value {
     path.split('.').fold(value, |value, step| match step.strip_suffix("[]") {
         Some(list) => &mut value[list][0],
@@ -365,7 +367,7 @@ fn at<'a>(value: &'a mut Value, path: &str) -> &'a mut Value {
     })
 }
 
-/// JSON where it is some, else text.
+/// Parses a text as JSON, or returns it as a string.
 fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -380,7 +382,7 @@ fn read(folder: &Folder, text: &Value) -> Config {
     folder.parse(&text.to_string()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
-/// The fields that are known where one is not.
+/// Returns the field names that the error for an unknown field lists.
 fn known_at(folder: &Folder, section: &str) -> Vec<String> {
     let unknown = if section.is_empty() { "?".to_owned() } else { format!("{section}.?") };
     let mut text = base(&unknown);

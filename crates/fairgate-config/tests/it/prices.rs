@@ -1,4 +1,4 @@
-//! Prices, tiers and what happens over a hosted budget.
+//! Tests of prices, tiers and requests over a hosted budget.
 
 use fairgate_config::{Config, HostedBudget, HostedOverBudget};
 use fairgate_money::{MicroUnits, TokenCounts};
@@ -37,7 +37,7 @@ fn prices_are_exact_and_chosen_by_upstream_and_day() {
     assert!(read(LEAST).prices.is_empty());
 }
 
-/// Each change of the prices, with the place of the one error that it makes marked by `▸`.
+/// Changes of the prices, each with its one error. `▸` marks the position of the error.
 #[test]
 fn what_is_wrong_with_a_price_is_told_with_its_place() {
     let first = "{model: llama-8b, input: 2.50, cached_input: 1.25, output: 10}";
@@ -199,7 +199,7 @@ fn cache_writes_have_prices() {
     assert_eq!(price.cost(used).to_string(), "0.2325");
 }
 
-/// A budget of money for a model without a price would never end.
+/// A budget of money for a model without a price would never be used up.
 #[test]
 fn a_hosted_budget_of_money_needs_a_price_on_each_hosted_worker() {
     let text = |model: &str| {

@@ -1,4 +1,4 @@
-//! What a reload changes, and what it refuses.
+//! Tests of reloads: planned changes, and changes that need a restart.
 
 use fairgate_config::{Config, ConfigReload, ReloadPlan};
 

@@ -1,4 +1,4 @@
-//! Secrets come from outside and are never shown.
+//! Tests of secrets, which come from outside the file and are never shown.
 
 use crate::support::{Folder, LEAST, SECRET, errors};
 

@@ -1,4 +1,5 @@
-//! A folder with the files that configurations name, an environment, and the repository's own files.
+//! Helpers of the tests: a folder with the files that configurations name, an environment, and the
+//! repository's files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,14 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairgate_config::{Config, ConfigErrors, ConfigReload, ReloadPlan};
 
-/// What no error and no debug output may show.
+/// Secret that no error and no debug output may show.
 pub(crate) const SECRET: &str = "hunter2-hunter2-hunter2";
 
-/// A folder of its own, removed at the end.
+/// Temporary folder of one test, removed at the end.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes a folder with the files that the example, the documents and the options name.
+    /// Creates a folder with the files that the example, the documents and the options name.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +39,7 @@ impl Folder {
         &self.0
     }
 
-    /// Where the configuration would be.
+    /// Returns the path of the configuration, which need not exist.
     pub(crate) fn file(&self) -> PathBuf {
         self.0.join("fairgate.yaml")
     }
@@ -51,7 +52,7 @@ impl Folder {
         ConfigReload::parse(current, text, &self.file(), &environment()).map(|reload| reload.plan)
     }
 
-    /// Errors as a reader sees them, but for the folder.
+    /// Returns the errors as a user sees them, without the path of the folder.
     pub(crate) fn shown(&self, errors: &ConfigErrors) -> String {
         errors.to_string().replace(&format!("{}/", self.0.display()), "")
     }
@@ -63,7 +64,7 @@ impl Drop for Folder {
     }
 }
 
-/// The variables that the example, the documents and the options name.
+/// Returns the variables that the example, the documents and the options name.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     let url = format!("postgres://fairgate:{SECRET}@db.internal/fairgate");
     let credential = format!("fairgate:{SECRET}");
@@ -82,13 +83,13 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
     variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// A file of the repository.
+/// Reads a file of the repository.
 pub(crate) fn repository(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     fs::read_to_string(root.join(path)).expect("it is there")
 }
 
-/// The least that a configuration holds.
+/// Shortest valid configuration.
 pub(crate) const LEAST: &str = "\
 upstreams:
   - {name: vllm-a, url: http://10.0.0.11:8000, slots: 16}
@@ -97,7 +98,7 @@ pools:
   - {name: llama, models: [llama-8b], workers: [vllm-a, vllm-b]}
 ";
 
-/// What is wrong with a text, one line each.
+/// Returns the errors of a text, one per line.
 pub(crate) fn errors(text: &str) -> Vec<String> {
     let folder = Folder::new();
     match folder.parse(text) {

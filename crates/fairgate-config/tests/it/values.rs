@@ -1,4 +1,4 @@
-//! What a right file means.
+//! Tests of the values that valid files give.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Warnings about policies that let somebody wait without end.
+//! Tests of warnings about policies with which requests may wait for ever.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,8 @@ use fairgate_config::{Config, EQUAL_WEIGHTS_WARNING, PolicyFile};
 
 use crate::support::{Folder, repository};
 
-/// A pool of eight slots on two workers with this policy; the second worker has more settings.
+/// Returns the warnings for a pool of eight slots on two workers with this policy. `second` has
+/// further settings of the second worker.
 fn warnings_on(policy: &str, second: &str) -> Vec<String> {
     let text = format!(
         "upstreams:\n  - {{name: a, url: 'http://10.0.0.1', slots: 4}}\n  - {{name: b, url: 'http://10.0.0.2', slots: 4{second}}}\n\
@@ -20,7 +21,7 @@ fn warnings(policy: &str) -> Vec<String> {
     warnings_on(policy, "")
 }
 
-/// What a policy file with these classes and this arbiter is warned of.
+/// Returns the warnings for a policy file with these classes and this arbiter.
 fn of_file(head: &str, classes: &str) -> Vec<String> {
     let text = format!(
         "{head}\nuncached_isl_buckets: [{{min_tokens: 0, bucket: any}}]\npolicy_classes:\n{classes}"

@@ -1,4 +1,5 @@
-//! A policy file in a pool: which profile, which cost, what cannot act there, and reload.
+//! Tests of a policy file in a pool: the choice of the profile, costs, settings without effect, and
+//! reloads.
 
 use fairgate_config::{Config, ConfigErrors, CostConfig};
 use fairgate_core::policy::PolicyNode;
@@ -6,7 +7,7 @@ use fairgate_core::policy::PolicyNode;
 use super::LEAST;
 use crate::support::Folder;
 
-/// A configuration that names the policy file.
+/// A configuration with a pool that names the policy file.
 const CONFIG: &str = "\
 upstreams:
   - {name: vllm-a, url: 'http://10.0.0.11:8000', slots: 16, batch_tokens: 8192}

@@ -1,8 +1,8 @@
-//! What a policy file may not say: each with its line, its column, its field and what to do.
+//! Tests of invalid policy files. Each error must have its line, column, field and advice.
 
 use super::{LEAST, read};
 
-/// Each change of the least file, with the place of the one error that it makes marked by `▸`.
+/// Changes of the shortest profile, each with its one error. `▸` marks the position of the error.
 const SINGLE: &[(&str, &str, &str)] = &[
     (
         "uncached_isl_buckets:\n  - {min_tokens: 0, bucket: cached}\n  - {min_tokens: 3072, bucket: uncached}\n",
@@ -285,7 +285,7 @@ fn a_file_of_another_edition_is_told_so_alone() {
     assert!(errors.contains("models.llama.stages: is not supported"), "{errors}");
 }
 
-/// The configuration printed on Dynamo's page, which its own reader refuses.
+/// The configuration printed on Dynamo's page, which Dynamo's own reader refuses.
 const PAGE: &str = "\
 policy_classes:
   - name: cached
