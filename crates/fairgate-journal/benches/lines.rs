@@ -1,4 +1,4 @@
-//! How long one line takes to read and to write: `cargo bench -p fairgate-journal`.
+//! Measures the time to read and to write one line: `cargo bench -p fairgate-journal`.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::hint::black_box;
@@ -29,7 +29,7 @@ const LINES: [(&str, &str); 7] = [
 const COPIES: usize = 100_000;
 const ROUNDS: usize = 5;
 
-/// The shortest of a few rounds, per line.
+/// Returns the shortest time per line of a few rounds, in nanoseconds.
 fn best(mut round: impl FnMut() -> Duration) -> f64 {
     let best = (0..ROUNDS).map(|_| round()).min().unwrap();
     best.as_secs_f64() * 1e9 / COPIES as f64

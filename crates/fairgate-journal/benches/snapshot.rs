@@ -1,5 +1,5 @@
-//! How long a snapshot of a million waiting requests takes to write, to read and to restore, and how much
-//! memory: `cargo bench -p fairgate-journal --bench snapshot`.
+//! Measures the time and memory to write, read and restore a snapshot of a million waiting
+//! requests: `cargo bench -p fairgate-journal --bench snapshot`.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn crowded() -> Pool {
     pool
 }
 
-/// The most memory that the process ever had, where the system says so.
+/// Returns the peak memory of the process in MiB, if the system reports it.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -447,7 +447,7 @@ mod tests {
 
     use super::*;
 
-    /// What edits are made of: all that has a meaning in JSON, and a little that has none.
+    /// Texts that are inserted into JSON: all its tokens, and a few invalid ones.
     const PIECES: &[&str] = &[
         "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "\\ud83d", "\\ude00", "\\n", "\\x", "0",
         "1", "27", "-", "+", ".", "e", "E", "true", "false", "null", "t", "n", "a", "é", " ", "\t",
@@ -473,7 +473,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// The cursor takes as JSON just what `serde_json` does.
+        /// Checks that the cursor accepts the same texts as `serde_json`.
         #[test]
         fn it_agrees_with_another_parser(
             text in select(TEXTS),

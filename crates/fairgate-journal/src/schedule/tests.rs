@@ -8,12 +8,12 @@ use fairgate_core::units::Tokens;
 
 use super::*;
 
-/// The error of a snapshot, as a user sees it.
+/// Returns the error for a snapshot, as a user sees it.
 fn refused(text: &str) -> String {
     read_snapshot(text).unwrap_err().to_string()
 }
 
-/// A snapshot of one project with these further fields.
+/// Returns a snapshot of one project with these further fields.
 fn with_project(fields: &str) -> String {
     format!(r#"{{"projects":[{{"id":"p",{fields}}}],"tasks":[],"agents":[]}}"#)
 }
@@ -296,7 +296,7 @@ fn layouts_differ_in_space_only() {
     assert_eq!(String::from_utf8(out).unwrap(), "[]\n");
 }
 
-/// The explanation of a snapshot, as JSON.
+/// Returns the explanation of a snapshot, as JSON.
 fn explained(text: &str) -> serde_json::Value {
     let snapshot = read_snapshot(text).unwrap();
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Every kind of bad line, with the exact words of its error.
+//! Tests of every kind of bad line, with the exact text of its error.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -20,7 +20,7 @@ fn read(journal: impl BufRead) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// The error of a journal whose second line is this one.
+/// Returns the error of a journal whose second line is this line.
 #[track_caller]
 fn error_of(line: &str) -> String {
     let journal = format!("{HEADER}\n{line}\n{{\"at\":0,\"event\":\"tick\"}}\n");
@@ -803,7 +803,7 @@ fn limits_of_a_class() {
     }
 }
 
-/// What a node with classes may not say besides, even where it says what is usual.
+/// A node with classes refuses some fields, even if their values are the usual ones.
 #[test]
 fn weights_beside_classes() {
     let classes = r#""by":"class","classes":[{"name":"a","weight":1}]"#;
@@ -841,7 +841,7 @@ fn weights_beside_classes() {
     ]);
 }
 
-/// The numbers that a worker's event and a worker in the header may state about tier and rates.
+/// Numbers for tier and rates in a worker's event, and in a worker of the header.
 #[test]
 fn tiers_and_rates_of_workers() {
     let at_least = |least: u64, field: &str| {

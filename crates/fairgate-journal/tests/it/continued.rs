@@ -1,5 +1,5 @@
-//! A journal that starts from a snapshot goes on as the uninterrupted one does: the same decisions, and from then on
-//! the same snapshots, to the byte.
+//! Tests that a journal that starts from a snapshot continues like the uninterrupted one, with the
+//! same decisions and byte-identical later snapshots.
 
 use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
@@ -20,21 +20,21 @@ fn apply(pool: &mut Pool, (at, event): &(Micros, Event)) -> Decisions {
     decisions
 }
 
-/// A pool's state, as it is written.
+/// Returns a pool's state as it is written.
 fn state(pool: &Pool) -> Vec<u8> {
     let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).unwrap();
     writer.into_inner()
 }
 
-/// The pool that is read from its written state.
+/// Returns the pool that is read from a written state.
 fn restored(state: &[u8]) -> Pool {
     let (start, mut reader) = JournalReader::open(state).unwrap();
     assert!(reader.next_event().unwrap().is_none());
     start.into_pool().unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(state)))
 }
 
-/// The first places in which two states differ, for the message.
+/// Returns the first differences between two states, for the message.
 fn differences(ours: &[u8], theirs: &[u8]) -> String {
     let mut found = Vec::new();
     let read = |state| serde_json::from_slice::<Value>(state).unwrap();
@@ -63,12 +63,12 @@ fn compare(ours: &Value, theirs: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What a pool says that its state does not.
+/// Answers of a pool that its state does not contain.
 struct Said {
-    /// When time alone changes something.
+    /// Time of the next change that needs no event.
     next_change: Option<Micros>,
     fairness: String,
-    /// Where some of its requests are: the first and the last.
+    /// Locations of the first and the last request.
     whereabouts: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Said {
         }
     }
 
-    /// Compares what the pool that was cut says.
+    /// Compares these answers with those of the pool that was cut.
     fn check(&self, cut: &Self, context: &str) {
         assert_eq!(self.next_change, cut.next_change, "{context}: the next change differs");
         assert_eq!(self.whereabouts, cut.whereabouts, "{context}: whereabouts differ");
@@ -95,7 +95,8 @@ impl Said {
     }
 }
 
-/// What a journal leads to when nothing cuts it: the decisions of each event, and the state before each and in the end.
+/// Results of a journal without a cut: the decisions of each event, the state before each event,
+/// and the final state.
 struct Uncut {
     events: Events,
     decisions: Vec<Decisions>,
@@ -120,13 +121,13 @@ impl Uncut {
         Self { events, decisions, states, said }
     }
 
-    /// Applies an event to the pool that was cut and compares its decisions.
+    /// Applies an event to the pool that was cut, and compares the decisions.
     fn go_on(&self, pool: &mut Pool, event: usize, context: &str) {
         let decided = apply(pool, &self.events[event]);
         assert_eq!(decided, self.decisions[event], "{context}: event {event} decides otherwise");
     }
 
-    /// Compares the state of the pool that was cut, before this event.
+    /// Compares the state of the pool that was cut before this event.
     fn check_state(&self, pool: &Pool, event: usize, context: &str) {
         let (uncut, cut) = (&self.states[event], &state(pool));
         if uncut != cut {
@@ -135,13 +136,14 @@ impl Uncut {
         }
     }
 
-    /// Compares all that the pool that was cut says, before this event.
+    /// Compares all answers of the pool that was cut before this event.
     fn check_said(&self, pool: &Pool, event: usize, context: &str) {
         self.said[event].check(&Said::by(pool), &format!("{context}: asked before event {event}"));
     }
 }
 
-/// Cuts a journal before every `step`-th event so that it then goes on to the end; and once before each event.
+/// Cuts a journal before every `step`-th event and continues to the end. Also cuts once before each
+/// event.
 fn check(name: &str, shape: &WorkloadShape, seed: u64, step: usize) {
     let uncut = Uncut::new(shape, seed);
     let events = uncut.events.len();
@@ -167,7 +169,8 @@ fn check(name: &str, shape: &WorkloadShape, seed: u64, step: usize) {
     }
 }
 
-/// Journals of a shape: most are short and cut before each event, some are long and cut now and then.
+/// Checks journals of a shape. Most are short and cut before each event; some are long and cut at
+/// intervals.
 fn check_all(name: &str, shape: &WorkloadShape) {
     let short = WorkloadShape { events: shape.events.min(90), ..shape.clone() };
     for_each_seed(name, journals(8), |seed| match seed % 8 {
@@ -198,7 +201,7 @@ shapes! {
     bands deadlines ties pinned pinned_inside
 }
 
-/// Trees deeper than the other shapes have.
+/// Checks trees that are deeper than those of other shapes.
 #[test]
 fn deep() {
     let shape =
@@ -206,7 +209,7 @@ fn deep() {
     check_all("deep", &shape);
 }
 
-/// Many flows.
+/// Checks pools with many flows.
 #[test]
 fn crowded() {
     let shape = WorkloadShape { events: 1000, ..WorkloadShape::crowded() };

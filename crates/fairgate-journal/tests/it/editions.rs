@@ -1,5 +1,5 @@
-//! Which edition of the rules a journal was decided by: what a first line says of it, and what is concluded where it
-//! says nothing.
+//! Tests of the edition of the rules that wrote a journal: stated in the first line, or concluded
+//! from it.
 
 use fairgate_core::event::{PoolConfig, WorkerChange};
 use fairgate_core::units::Micros;
@@ -8,14 +8,14 @@ use fairgate_journal::{EDITION, JournalClock, JournalReader, JournalWriter, pars
 const CLOCK: &str = r#""clock":{"at":0,"unix_us":1763200000000000},"#;
 const WORKERS: &str = r#","workers":[{"name":"w"}]"#;
 
-/// A first line with this before its pool and this in it.
+/// Returns a first line with these fields before its pool and in its pool.
 fn header(before: &str, within: &str) -> String {
     format!(
         r#"{{"fairgate_journal":1,{before}"pool":{{"capacity":2,"policy":{{"share":{{"by":"tenant"}}}}{within}}}}}"#
     )
 }
 
-/// The machine that a first line names, and whether the journal is of another edition.
+/// Returns the machine that a first line names, and whether the journal is of another edition.
 #[track_caller]
 fn edition_of(line: &str) -> (Option<u64>, bool) {
     let (_, reader) = JournalReader::open(line.as_bytes()).unwrap();
@@ -37,7 +37,7 @@ fn a_journal_names_its_machine() {
     assert_eq!(edition_of(&line), (Some(2), true));
 }
 
-/// Earlier gateways stated a clock but no machine; placement is what the editions decide otherwise.
+/// Earlier gateways stated a clock and no machine. The editions differ in the choice of workers.
 #[test]
 fn a_journal_with_a_clock_and_workers_and_no_machine_is_of_another_edition() {
     assert_eq!(edition_of(&header("", "")), (None, false));
@@ -47,7 +47,8 @@ fn a_journal_with_a_clock_and_workers_and_no_machine_is_of_another_edition() {
     assert_eq!(edition_of(&header(CLOCK, r#","workers":[]"#)), (None, false));
 }
 
-/// What is written with a clock names the machine, from a pool's start and from its state; without a clock it does not.
+/// A journal that is written with a clock names the machine, at a pool's start and in its snapshot.
+/// Without a clock it does not.
 #[test]
 fn written_journals_with_a_clock_name_their_machine() {
     let mut config = PoolConfig::new(1, parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap());

@@ -1,4 +1,5 @@
-//! The form of what explains: why a grant was made, where a request is, and how far flows are from their shares.
+//! Tests of the form of explanations: of a grant, of a request's location, and of flows' distances
+//! from their shares.
 
 use fairgate_core::decision::{Decision, DecisionSink, Grant};
 use fairgate_core::event::{Event, PoolConfig, Submit};
@@ -13,7 +14,7 @@ use fairgate_journal::{
 };
 use fairgate_testkit::workload::{WorkloadShape, generate_answered};
 
-/// Takes decisions, and asks why for every grant.
+/// Sink that collects decisions, and requests the explanation of every grant.
 #[derive(Default)]
 struct Curious(Vec<Decision>);
 
@@ -27,7 +28,7 @@ impl DecisionSink for Curious {
     }
 }
 
-/// The pool after a journal, and the lines of its decisions.
+/// Returns the pool after a journal, and the lines of its decisions.
 fn replay(journal: &str) -> (Pool, Vec<String>) {
     let (start, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
     let mut pool = start.into_pool().unwrap();
@@ -77,7 +78,7 @@ fn lags_have_bounds() {
     assert_eq!(write_fairness(&[]), "[]");
 }
 
-/// A band says whom it comes after and whom it goes before; what is inside it keeps its due and bound.
+/// A band explains its place in the order. Nodes inside a band still have due service and bounds.
 #[test]
 fn bands_explain_their_order() {
     let journal = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"bands":{"by":"class","classes":[{"name":"chat","cap":1},{"name":"batch","inside":{"share":{"by":"tenant"}}},{"name":"rest"}],"default":"rest"}}}}
@@ -96,7 +97,7 @@ fn bands_explain_their_order() {
     );
 }
 
-/// The first handle that a pool gives.
+/// Returns the first handle that a pool gives.
 fn handle() -> RequestHandle {
     let config = PoolConfig::new(1, parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap());
     let mut sink = Curious::default();
@@ -108,7 +109,7 @@ fn handle() -> RequestHandle {
     }
 }
 
-/// What the small pool above does not come to.
+/// Checks the rules and numbers that do not occur in the small pool above.
 #[test]
 fn every_rule_and_number_has_its_name() {
     let weight = Weight::new(7).unwrap();
@@ -201,7 +202,7 @@ fn every_rule_and_number_has_its_name() {
     );
 }
 
-/// Whatever pools come to, it is JSON.
+/// Checks that explanations of random pools are JSON.
 #[test]
 fn it_is_always_json() {
     for (name, shape) in WorkloadShape::quick() {
@@ -224,7 +225,7 @@ fn it_is_always_json() {
     }
 }
 
-/// Checks that text is JSON and gives no name twice.
+/// Checks that a text is JSON without repeated names.
 fn is_json(text: &str) {
     assert!(!text.contains('\n'));
     let value: serde_json::Value = serde_json::from_str(text).unwrap();

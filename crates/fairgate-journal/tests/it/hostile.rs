@@ -1,4 +1,5 @@
-//! Journals made to do harm, or torn by a crash: each is read for what it is, or refused in words.
+//! Tests of malicious journals, and of journals torn by a crash. Each is read correctly, or refused
+//! with an error.
 
 use std::io::{BufReader, Read};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use fairgate_journal::{
 const HEADER: &str =
     r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant"}}}}"#;
 
-/// Reads a journal to its end: its events, or its first error.
+/// Reads a journal to its end. Returns its events or its first error.
 fn read(journal: &[u8]) -> Result<Vec<(Micros, Event)>, JournalError> {
     let (_, mut reader) = JournalReader::open(journal)?;
     let mut events = Vec::new();
@@ -23,20 +24,20 @@ fn read(journal: &[u8]) -> Result<Vec<(Micros, Event)>, JournalError> {
     Ok(events)
 }
 
-/// The error of a journal.
+/// Returns the error of a journal.
 #[track_caller]
 fn refused(journal: impl AsRef<[u8]>) -> String {
     read(journal.as_ref()).expect_err("a bad journal").to_string()
 }
 
-/// The error of a journal whose second line is this.
+/// Returns the error of a journal whose second line is this line.
 #[track_caller]
 fn refused_line(line: impl AsRef<[u8]>) -> String {
     let error = refused([HEADER.as_bytes(), b"\n", line.as_ref(), b"\n"].concat());
     error.strip_prefix("line 2: ").expect("an error of line 2").into()
 }
 
-/// The id that this JSON string gives to a request.
+/// Returns the id of a request that states this JSON string as its id.
 #[track_caller]
 fn id_of(json: &str) -> String {
     let line = format!(r#"{{"at":0,"event":"cancel","id":{json}}}"#);
@@ -219,7 +220,7 @@ fn the_largest_numbers_are_read() {
     }
 }
 
-/// Every object that a journal may hold, with the field that is repeated in it.
+/// Every object of a journal, with the field that is repeated in it.
 #[test]
 fn no_object_names_a_field_twice() {
     let node = |inner: &str| format!(r#"{{"at":0,"event":"policy","policy":{inner}}}"#);
@@ -379,7 +380,8 @@ fn messages_stay_on_one_line_and_short() {
     }
 }
 
-/// Classes have inside them what their node has: a short text may stand for a tree that no memory holds.
+/// Classes inherit the inside of their node. So a short text could describe a tree that is too
+/// large for memory.
 #[test]
 fn a_tree_does_not_unfold_without_bound() {
     let nested = |levels: usize, classes: usize| {
@@ -402,7 +404,7 @@ fn a_tree_does_not_unfold_without_bound() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// A reader asks for no more than one line at a time: a pipe that stays open does not hold events back.
+/// A reader needs only one line at a time, so a pipe that stays open does not delay events.
 #[test]
 fn events_come_as_soon_as_their_lines_do() {
     struct Pipe(Vec<&'static [u8]>);
@@ -420,8 +422,8 @@ fn events_come_as_soon_as_their_lines_do() {
     assert_eq!(reader.next_event().unwrap(), Some((Micros(1), Event::Tick)));
 }
 
-/// At the last moment that a journal can name, time goes no further: a rate that is short stays short, and the pool
-/// still answers.
+/// At the last time that a journal can state, time cannot advance. A rate that is exhausted stays
+/// so, and the pool still answers.
 #[test]
 fn the_end_of_time() {
     let header = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant","queue":{"max_wait_us":18446744073709551615}}},"queue_timeout_us":18446744073709551615,"workers":[{"name":"w","requests_per_minute":1}]}}"#;

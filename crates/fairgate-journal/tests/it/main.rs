@@ -1,4 +1,5 @@
-//! The text form of events, decisions and snapshots: every form, every error, and random journals.
+//! Tests of the text form of events, decisions and snapshots: every form, every error, and random
+//! journals.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here should stop here")]
 

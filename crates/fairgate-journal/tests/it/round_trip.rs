@@ -1,4 +1,4 @@
-//! What is written reads back the same, whatever it is; and the exact form in which it is written.
+//! Tests that written values read back the same, and of the exact written form.
 
 mod snapshots;
 mod strategies;
@@ -73,14 +73,14 @@ proptest! {
     }
 }
 
-/// The lines of one writer.
+/// Returns the lines that one writer wrote.
 fn written(write: impl FnOnce(&mut JournalWriter<Vec<u8>>) -> std::io::Result<()>) -> String {
     let mut writer = JournalWriter::new(Vec::new());
     write(&mut writer).unwrap();
     String::from_utf8(writer.into_inner()).unwrap()
 }
 
-/// The lines below are read, and written again just so.
+/// The lines below are read, and written again byte for byte.
 #[test]
 fn the_written_form() {
     let journal = r#"{"fairgate_journal":1,"clock":{"at":0,"unix_us":1763200000000000},"machine":3,"pool":{"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"busy_tokens":3000,"busy_fraction":0.25,"limit_requests_per_worker":1,"limit_input_tokens_per_worker":2,"limit_cached_tokens_per_worker":3,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"api":50,"chat":500},"default_weight":10,"caps":{"api":4},"default_cap":16}}}],"default":"cached"}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":750000,"workers":[{"name":"w1","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192},{"name":"w2","tier":1,"requests_per_minute":60,"tokens_per_minute":90000,"burst_seconds":60,"requests_remaining":0,"tokens_remaining":5,"pause_until":7}],"busy_tokens":5,"busy_fraction":1.5,"overlap_credit":0.125}}
@@ -117,7 +117,7 @@ fn the_written_form() {
     assert_eq!(String::from_utf8(writer.into_inner()).unwrap(), journal);
 }
 
-/// What is inside a class that says nothing is what its node says, before its classes or behind them.
+/// A class without an inside has the inside of its node, stated before or after the classes.
 #[test]
 fn a_class_has_inside_it_what_its_node_has() {
     let inside = r#""inside":{"load":{"by":"agent"}}"#;
@@ -159,7 +159,7 @@ fn a_class_has_inside_it_what_its_node_has() {
     }
 }
 
-/// The ways to write one queue.
+/// The forms in which one queue can be written.
 #[test]
 fn queues_are_text_or_objects() {
     let queue = |written: &str| {
@@ -182,7 +182,7 @@ fn queues_are_text_or_objects() {
     assert_eq!(queue(r#"{"max_wait_us":0,"order":"wspt"}"#), expected);
 }
 
-/// The attributes of a request are what they are, in whatever order they come.
+/// The order of a request's attributes does not matter.
 #[test]
 fn attributes_come_in_any_order() {
     let header = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"key"}}}}"#;
@@ -194,7 +194,7 @@ fn attributes_come_in_any_order() {
     assert_eq!(submit.attributes, Attributes::of(texts));
 }
 
-/// The many ways to write one number.
+/// The forms in which one number can be written.
 #[test]
 fn decimals_are_exact() {
     let weight = |written: &str| {
@@ -235,7 +235,7 @@ fn a_header_has_no_worker_that_is_not_up() {
     assert_eq!(error.to_string(), r#"worker "w" in a journal's header must be up"#);
 }
 
-/// The first handle that a pool gives.
+/// Returns the first handle that a pool gives.
 fn handle() -> RequestHandle {
     let config = PoolConfig::new(1, parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap());
     let mut decisions = Vec::new();
@@ -247,7 +247,7 @@ fn handle() -> RequestHandle {
     }
 }
 
-/// Handles are not written: they mean nothing outside the program.
+/// Handles are not written, because they mean nothing outside the program.
 #[test]
 fn decisions() {
     let request = handle();

@@ -1,4 +1,4 @@
-//! The first line that holds a pool's whole state: its exact form, and what is refused with which words.
+//! Tests of a first line with a pool's whole state: its exact form, and its errors.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use fairgate_core::units::{Micros, OverlapCredit};
 use fairgate_journal::{JournalReader, JournalStart, JournalWriter, parse_policy};
 use serde_json::Value;
 
-/// A journal that leads to a pool of which there is everything to say.
+/// A journal after which the pool's state has every field.
 const JOURNAL: &str = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"workers":[{"name":"w0","requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2},{"name":"w1","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"tokens_per_minute":60000,"pause_until":1}],"busy_tokens":5000,"busy_fraction":1.5,"overlap_credit":0.5}}
 {"at":1,"event":"submit","id":"r1","class":"batch","tenant":"chat","cost":700}
 {"at":1,"event":"cap","by":"tenant","flow":"chat","slots":4}
@@ -24,10 +24,10 @@ const JOURNAL: &str = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"d
 {"at":6,"event":"submit","id":"r5","cost":18446744073709551615}
 "#;
 
-/// The state of that pool: every field that a snapshot can have.
+/// The state of that pool, with every field that a snapshot can have.
 const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"overlap_credit":0.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2,"last_grants":[1]},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1,"last_grants":[3,2]}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"timeout_us":10000,"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a","timeout_us":9000},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","timeout_us":10000,"flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0,"timeout_us":10000}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","floor":"4088808865792","got_tokens":"952","rise_tokens":"3000","fall_tokens":"0","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","floor":"3526168150016","got_tokens":"821","rise_tokens":"521","fall_tokens":"0","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","carried":"0","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","carried":"0","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","floor":"3526168149500","got_tokens":"821","rise_tokens":"9","fall_tokens":"0","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
 
-/// Reads a first line, as far as a pool.
+/// Reads a first line, and restores the pool.
 fn pool_of(line: &str) -> Result<Pool, fairgate_journal::JournalError> {
     let (start, _) = JournalReader::open(line.as_bytes())?;
     start.into_pool()
@@ -40,7 +40,7 @@ fn snapshot_of(line: &str) -> Snapshot {
     }
 }
 
-/// Checks that [`FULL`] with one piece of it replaced has exactly this error.
+/// Checks that [`FULL`] with one part replaced has exactly this error.
 #[track_caller]
 fn check(cases: &[(&str, &str, &str)]) {
     for (piece, other, expected) in cases {
@@ -51,7 +51,7 @@ fn check(cases: &[(&str, &str, &str)]) {
     }
 }
 
-/// The first line that starts a journal from this pool.
+/// Returns the first line of a journal that starts from this pool.
 fn written(pool: &Pool) -> String {
     let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).unwrap();
@@ -175,10 +175,11 @@ fn unknown_and_missing_fields() {
     ]);
 }
 
-/// A pool's state as the first edition wrote it.
+/// A pool's state in the form of the first edition.
 const FIRST_EDITION: &str = r#"{"fairgate_journal":1,"snapshot":{"now":5,"ticks":0,"next_seq":2,"grants":1,"capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"a","quantum":1}],"settle":true}},"holds":[],"weights":[],"caps":[{"by":"tenant","flow":"chat","slots":4}],"requests":[{"id":"r1","seq":0,"at":0,"tick":0,"cost":700,"input":700,"cached_best":0,"priority":0,"weight":1.0,"tenant":"chat","flight":{"granted_at":0,"number":0,"prefill":0,"generations":[0]}},{"id":"r2","seq":1,"at":5,"tick":0,"cost":900,"input":900,"cached_best":0,"priority":0,"weight":1.0,"tenant":"batch"}],"root":{"drr":{"cursor":0,"stayed":false,"deficits":[{"tokens":"0","least":"0","most":"2999"}],"flows":{"a":{}}}}}}"#;
 
-/// What an earlier version wrote is refused as a whole, in words that say what to do, wherever its time stands.
+/// A state of an earlier version is refused as a whole, with advice, wherever its time is in the
+/// line.
 #[test]
 fn states_of_the_first_edition_are_refused() {
     let expected = r#"line 1: field "snapshot": is of the first edition, whose counters mean something else. Start with a new state file or journal: counters start at 0. The version that wrote this one can still read it"#;
@@ -189,11 +190,12 @@ fn states_of_the_first_edition_are_refused() {
     }
 }
 
-/// The pool's state as the second edition wrote it: without deadlines, last grants and overlap credit.
+/// The pool's state in the form of the second edition, without deadlines, last grants and overlap
+/// credit.
 const SECOND_EDITION: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","floor":"4088808865792","got_tokens":"952","rise_tokens":"3000","fall_tokens":"0","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","floor":"3526168150016","got_tokens":"821","rise_tokens":"521","fall_tokens":"0","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","carried":"0","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","carried":"0","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","floor":"3526168149500","got_tokens":"821","rise_tokens":"9","fall_tokens":"0","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
 
-/// The state files of the second edition go on: the pool's timeout is every request's, no place was ever granted, and
-/// the overlap credit is the default.
+/// State files of the second edition are accepted. Every request gets the pool's timeout, no worker
+/// has a last grant, and the overlap credit is the default.
 #[test]
 fn states_of_the_second_edition_are_taken_over() {
     let snapshot = snapshot_of(SECOND_EDITION);
@@ -223,7 +225,7 @@ fn states_of_the_second_edition_are_taken_over() {
     assert!(again.requests.iter().all(|request| request.timeout.is_none()));
 }
 
-/// What is refused of the fields that came with the third edition.
+/// Invalid values of the fields that the third edition added.
 #[test]
 fn deadlines_and_last_grants() {
     check(&[
@@ -277,7 +279,7 @@ fn deadlines_and_last_grants() {
     pool_of(&FULL.replace(r#""last_grants":[3,2]"#, r#""last_grants":[0,0,0,3]"#)).unwrap();
 }
 
-/// The counters of a bands node, and what is refused of them.
+/// The counters of a bands node, and their invalid values.
 #[test]
 fn bands_have_meters() {
     let pool = r#"{"bands":{"by":"class","classes":[{"name":"a","cap":2},{"name":"b"}]}}"#;
@@ -322,7 +324,7 @@ fn bands_have_meters() {
     refused(&line(pool, "", r#"{"bands":{}}"#), "root.bands.flows\": is missing");
 }
 
-/// A policy that an earlier version had with `settle` says what to do about it.
+/// The error for a policy with the removed field `settle` gives advice.
 #[test]
 fn policies_with_settle_are_refused() {
     check(&[(
@@ -332,7 +334,7 @@ fn policies_with_settle_are_refused() {
     )]);
 }
 
-/// The fields that may be absent: those of a path's last object and name.
+/// The fields that may be absent, by the last object and name of their paths.
 const OPTIONAL: &[&str] = &[
     "snapshot.max_queue",
     "snapshot.queue_timeout_us",
@@ -363,7 +365,8 @@ const OPTIONAL: &[&str] = &[
     "share.stopped",
 ];
 
-/// Visits every object of a JSON value outside the policy, with its path and the name of what it is in.
+/// Visits every object of a JSON value outside the policy, with its path and the name of the
+/// containing field.
 fn visit(value: &Value, path: &str, within: &str, each: &mut impl FnMut(&str, &str)) {
     match value {
         Value::Object(fields) => {
@@ -381,7 +384,8 @@ fn visit(value: &Value, path: &str, within: &str, each: &mut impl FnMut(&str, &s
     }
 }
 
-/// Without any one field, or with any one more, a snapshot is refused; in whatever order its fields are.
+/// A snapshot is refused if any required field is missing or an unknown field is added. The order
+/// of fields does not matter.
 #[test]
 fn every_field_is_needed_and_no_other() {
     let full: Value = serde_json::from_str(FULL).unwrap();
@@ -562,14 +566,14 @@ fn snapshots_that_describe_no_pool() {
     assert!(long.to_string().len() < 2000, "{}", long.to_string().len());
 }
 
-/// The first line of a pool with these requests under this policy, with these counters.
+/// Returns the first line of a pool with these requests, this policy and these counters.
 fn line(policy: &str, requests: &str, root: &str) -> String {
     format!(
         r#"{{"fairgate_journal":1,"snapshot":{{"now_us":0,"ticks":6,"next_seq":9,"grants":1,"capacity":0,"policy":{policy},"holds":[],"weights":[],"caps":[],"requests":[{requests}],"root":{root}}}}}"#
     )
 }
 
-/// A request of such a pool.
+/// Returns a request of such a pool.
 fn request(seq: u64, tick: u64, more: &str) -> String {
     format!(
         r#"{{"handle":{seq},"id":"r{seq}","seq":{seq},"at":0,"tick":{tick},"cost":5,"input":5,"cached_best_tokens":0,"quota":5,"priority":0,"weight":1,{more}}}"#
@@ -582,11 +586,11 @@ fn refused(line: &str, expected: &str) {
     assert_eq!(error.to_string(), format!("line 1: field \"snapshot.{expected}"));
 }
 
-/// The meter of a flow that was served nothing.
+/// The meter of a flow that got no service.
 const NO_METER: &str = r#"{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"}"#;
 
-/// The credit of a drr node, deficit and reached; the classes are `a`, in which a request waits, and `b`, in which
-/// none does.
+/// Returns the counters of a drr node with the given deficit and reached credit. In class `a` a
+/// request waits, in class `b` none does.
 fn credit(a: [&str; 2], b: [&str; 2]) -> String {
     let policy =
         r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1},{"name":"b","quantum":1}]}}"#;
@@ -624,7 +628,8 @@ fn credit_is_within_its_bounds() {
     assert_eq!(error.field(), Some("snapshot.root.drr.classes[0].deficit_tokens"));
 }
 
-/// By seq, requests are by time and tick as well: on that rest expiry and the late rule of load.
+/// In the order of seq, requests are also in the order of time and tick. Expiry and the rule for
+/// late requests depend on it.
 #[test]
 fn times_do_not_fall() {
     let policy = r#"{"load":{"by":"agent","alpha":1,"max_wait_ticks":3}}"#;
@@ -929,7 +934,7 @@ fn nesting_is_bounded() {
     assert!(deep(10_000).ends_with(": nested deeper than 512 levels"));
 }
 
-/// A pool in which so many requests wait, each of another tenant.
+/// Returns a pool in which this number of requests waits, each of another tenant.
 fn crowded(waiting: usize) -> Pool {
     let policy = parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap();
     let mut pool = Pool::new(PoolConfig::new(0, policy));
@@ -966,7 +971,7 @@ fn it_is_passed_on_in_parts() {
 
 #[test]
 fn a_full_disk_is_an_error_and_the_next_line_is_whole() {
-    /// Has room for one write.
+    /// Writer that accepts a limited number of writes.
     struct Full(Vec<u8>, usize);
     impl Write for Full {
         fn write(&mut self, part: &[u8]) -> io::Result<usize> {

@@ -1,4 +1,5 @@
-//! Snapshots that somebody changed: refused with an error, or a pool that works on. Nothing panics, nothing loops.
+//! Tests of changed snapshots: each is refused with an error, or gives a working pool. Nothing
+//! panics or loops.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,7 @@ use fairgate_testkit::workload::{SeededRng, WorkloadShape, generate_answered};
 
 use crate::seeds::journals;
 
-/// Numbers at the edges of what fits.
+/// Numbers at the edges of the integer types.
 const EDGES: &[&str] = &[
     "0",
     "1",
@@ -30,7 +31,8 @@ const EDGES: &[&str] = &[
     "-1",
     "-9223372036854775808",
 ];
-/// The same for counters of 128 bits: up to 2^65, 2^88, 2^96, 2^120 and 2^127, less one.
+/// Numbers at the edges for counters of 128 bits: up to 2^65, 2^88, 2^96, 2^120 and 2^127, less
+/// one.
 const WIDE_EDGES: &[&str] = &[
     "0",
     "1",
@@ -46,7 +48,7 @@ const WIDE_EDGES: &[&str] = &[
     "-170141183460469231731687303715884105728",
 ];
 
-/// What may be replaced by its like: the values of a JSON text, and names.
+/// Parts of a text that can be replaced by similar parts: JSON values, and names.
 #[derive(Default)]
 struct Pieces {
     numbers: Vec<Range<usize>>,
@@ -90,7 +92,7 @@ impl Pieces {
         pieces
     }
 
-    /// A piece, and what to put in its place: a value at the edge, or that of another piece of its kind.
+    /// Chooses a part and its replacement: a value at the edge, or another part of the same kind.
     fn change<'a>(&self, text: &'a str, rng: &mut SeededRng) -> (Range<usize>, &'a str) {
         let (kind, edges) = match rng.index(12) {
             0..6 => (&self.numbers, EDGES),
@@ -110,7 +112,7 @@ impl Pieces {
     }
 }
 
-/// The text with a few of its values replaced.
+/// Returns the text with a few of its values replaced.
 fn tampered(text: &str, pieces: &Pieces, rng: &mut SeededRng) -> String {
     let mut changes: Vec<_> = (0..1 + rng.index(3)).map(|_| pieces.change(text, rng)).collect();
     changes.sort_by_key(|(range, _)| std::cmp::Reverse(range.start));
@@ -122,7 +124,8 @@ fn tampered(text: &str, pieces: &Pieces, rng: &mut SeededRng) -> String {
     changed
 }
 
-/// Lets a pool live on, to the end of time, and asks it all it may be asked. Gives whether the snapshot was accepted.
+/// Restores a pool, runs it to the end of time, and calls all its queries. Returns whether the
+/// snapshot was accepted.
 fn live_on(line: &str, events: &[(Micros, Event)]) -> bool {
     let Ok((start, _)) = JournalReader::open(line.as_bytes()) else { return false };
     let Ok(mut pool) = start.into_pool() else { return false };
@@ -150,7 +153,7 @@ fn ask(pool: &Pool) {
     let _ = Pool::restore(snapshot);
 }
 
-/// Ends the tests where a case does not end by itself.
+/// Ends the tests if a case does not end.
 struct Watchdog(mpsc::Sender<()>);
 
 impl Watchdog {
@@ -169,7 +172,7 @@ impl Watchdog {
 const PATIENCE: Duration = Duration::from_secs(120);
 const TRIES: usize = 12;
 
-/// How often snapshots of this shape were accepted, of all that were tried.
+/// Returns the number of accepted snapshots of this shape, and the number of all tried ones.
 fn tamper(name: &str, shape: &WorkloadShape, seed: u64) -> (usize, usize) {
     let (config, events) = generate_answered(shape, seed);
     let mut rng = SeededRng::new(seed);
@@ -211,7 +214,7 @@ fn tampered_snapshots_never_panic() {
     assert!(accepted > tried / 10 && accepted < tried, "{accepted} of {tried} accepted");
 }
 
-/// What restoring checks holds in every pool, after every event.
+/// The conditions that restoring checks hold in every pool after every event.
 #[test]
 fn untouched_snapshots_are_accepted() {
     for (name, shape) in WorkloadShape::quick() {

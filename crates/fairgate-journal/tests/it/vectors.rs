@@ -1,5 +1,6 @@
-//! Every journal of the conformance vectors is read to its end, reads the same once written again, and gives its
-//! decisions also where its pool is written and read again every now and then.
+//! Checks that every journal of the conformance vectors is read to its end and reads the same after
+//! being written again. Its decisions stay the same if the pool is written and read again at
+//! intervals.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -17,7 +18,7 @@ fn journals() -> Vec<PathBuf> {
     test_data::vectors(".journal.jsonl")
 }
 
-/// Reads a whole journal; gives also how many lines and bytes it had.
+/// Reads a whole journal. Also returns the numbers of its lines and bytes.
 fn read(journal: impl BufRead) -> (JournalStart, Vec<(Micros, Event)>, (u64, u64)) {
     let (start, mut reader) = JournalReader::open(journal).unwrap();
     let mut events = Vec::new();

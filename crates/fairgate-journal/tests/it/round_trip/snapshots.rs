@@ -1,4 +1,4 @@
-//! Snapshots, whether any pool ever had them or not.
+//! Generators of snapshots, including those that no pool ever has.
 
 use std::collections::BTreeMap;
 
@@ -174,7 +174,8 @@ fn request() -> impl Strategy<Value = RequestSnapshot> {
     )
 }
 
-/// By rank, behind the last of which none was ever granted anything: the list does not end with 0.
+/// Last grants by rank. The list does not end with 0, because ranks after the last grant are left
+/// out.
 fn last_grants() -> impl Strategy<Value = Vec<u64>> {
     vec(number(), 0..4).prop_map(|mut grants| {
         if let Some(last) = grants.last_mut() {
@@ -219,7 +220,7 @@ fn workers() -> impl Strategy<Value = WorkersSnapshot> {
         .prop_map(|(next_number, list)| WorkersSnapshot { next_number, list })
 }
 
-/// What is said about some flows, each named once.
+/// Generates values for some flows, each flow at most once.
 fn by_flow<T: std::fmt::Debug + 'static>(
     value: impl Strategy<Value = T> + 'static,
 ) -> impl Strategy<Value = BTreeMap<(Attribute, Box<str>), T>> {

@@ -1,4 +1,4 @@
-//! What proptest makes journals of.
+//! Generators of events and policies for property tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) fn clock() -> impl Strategy<Value = JournalClock> {
     (micros(), number()).prop_map(|(at, unix_us)| JournalClock { at, unix_us })
 }
 
-/// A writer to memory of a journal that may state its clock.
+/// Returns a writer to memory of a journal that may state its clock.
 pub(crate) fn writer(clock: Option<JournalClock>) -> JournalWriter<Vec<u8>> {
     let writer = JournalWriter::new(Vec::new());
     match clock {
@@ -102,7 +102,7 @@ pub(crate) fn limits() -> impl Strategy<Value = ClassLimits> {
     })
 }
 
-/// The classes of a share node, some with the node's own inside.
+/// Generates share nodes with classes, some with the node's own inside.
 pub(crate) fn share_with_classes(
     inside: BoxedStrategy<FlowInside>,
 ) -> impl Strategy<Value = PolicyNode> {
@@ -155,7 +155,7 @@ pub(crate) fn load(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = P
     )
 }
 
-/// The classes of a drr node, some with the node's own inside.
+/// Generates drr nodes with classes, some with the node's own inside.
 pub(crate) fn drr(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = PolicyNode> {
     let class = (weight(), option::of(inside.clone()), busy(), limits());
     let classes = btree_map(text(), class, 1..4);
@@ -174,7 +174,7 @@ pub(crate) fn drr(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = Po
     })
 }
 
-/// The classes of a bands node, some with the node's own inside.
+/// Generates bands nodes with classes, some with the node's own inside.
 pub(crate) fn bands(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = PolicyNode> {
     let class = (option::of(number()), option::of(inside.clone()), busy(), limits());
     let classes = btree_map(text(), class, 1..4);
@@ -234,7 +234,7 @@ pub(crate) fn worker(
     )
 }
 
-/// What is said about a worker's rates, and nothing else.
+/// Generates changes of a worker that state rates only.
 fn rates() -> impl Strategy<Value = WorkerChange> {
     let rate = || number().prop_map(|n| PerMinute::new(n.max(1)).unwrap());
     let burst = (1..=60u64).prop_map(|s| BurstSeconds::new(s).unwrap());
@@ -293,7 +293,7 @@ pub(crate) fn priority() -> impl Strategy<Value = i64> {
 type Cached = Vec<(std::sync::Arc<str>, Tokens)>;
 type Places = (Cached, Option<Pin>, Option<Vec<Box<str>>>, Vec<Box<str>>);
 
-/// What is cached, the pin, the workers allowed and the taints required.
+/// Generates cached tokens, a pin, an allow-list and required taints.
 pub(crate) fn places() -> impl Strategy<Value = Places> {
     let cached = btree_map(text(), tokens(), 0..4)
         .prop_map(|m| m.into_iter().rev().map(|(name, tokens)| (name.into(), tokens)).collect());
