@@ -1,4 +1,4 @@
-//! A journal of several files is replayed like one file, in whole and in part.
+//! Tests that a journal of several files is replayed like one file, in whole and in part.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn range(since: Option<u64>, until: Option<u64>) -> ReplayRange {
     ReplayRange { since: since.map(at_second), until: until.map(at_second) }
 }
 
-/// Forty requests of two tenants, one a second; each runs for three seconds, in one slot.
+/// Returns forty requests of two tenants, one per second. Each runs for three seconds, in one slot.
 fn events() -> Vec<(Micros, Event)> {
     let mut events = Vec::new();
     for number in 0..40_u64 {
@@ -40,8 +40,8 @@ fn events() -> Vec<(Micros, Event)> {
     events
 }
 
-/// Writes the journal into files of some lines each, and returns all decisions. What runs ends three seconds after its
-/// grant.
+/// Writes the journal into files of some lines each, and returns all decisions. A request ends
+/// three seconds after its grant.
 fn record(
     folder: &Path,
     lines_a_file: usize,

@@ -1,3 +1,3 @@
-//! Replays of folders, time ranges and weights.
+//! Tests of replays of folders, time ranges and weights.
 
 mod folders;
