@@ -1,4 +1,5 @@
-//! Every bar can fail: evidence of a good run passes, and each way of doctoring it fails the bar that is about it.
+//! Tests that every bar can fail. Evidence of a good run passes, and each falsification fails the
+//! bar about it.
 
 use fairgate_prove::evidence::{AnswerEnd, ExperimentEvidence, ProviderCounts};
 use fairgate_prove::judge::judge;
@@ -19,13 +20,13 @@ fn failed(report: &ProveReport) -> Vec<&'static str> {
     report.bars.iter().filter(|bar| !bar.passed).map(|bar| bar.name).collect()
 }
 
-/// The bars that fail when a scenario is played by a flawed gateway.
+/// Returns the report on a scenario that a flawed gateway served.
 fn flawed(name: &str, flaws: Flaws) -> ProveReport {
     let scenario = scenario(name);
     judge(&scenario, &play(&scenario, &flaws))
 }
 
-/// The report on a good run of two tenants that was doctored afterwards.
+/// Returns the report on a good run of two tenants whose evidence was falsified afterwards.
 fn doctored(doctor: impl FnOnce(&mut ExperimentEvidence)) -> ProveReport {
     let scenario = scenario("two-tenants");
     let mut evidence = play(&scenario, &Flaws::default());
@@ -33,7 +34,7 @@ fn doctored(doctor: impl FnOnce(&mut ExperimentEvidence)) -> ProveReport {
     judge(&scenario, &evidence)
 }
 
-/// Exactly these bars fail; the first says this.
+/// Checks that exactly these bars fail, and that the text of the first contains `says`.
 #[track_caller]
 fn fails(report: &ProveReport, bars: &[&str], says: &str) {
     assert_eq!(failed(report), bars, "{:#?}", report.bars);
@@ -51,8 +52,9 @@ fn the_core_alone_passes_every_bar_of_every_scenario() {
     }
 }
 
-/// A request that failed before its first byte waits for the other worker alone, and its flow with it. The bounds know of
-/// it; where it happens all the time, who is hindered most may be behind in the end.
+/// A request that failed before its first byte waits for the other worker only, and so does its
+/// flow. The bounds allow for this. If it happens all the time, the tenant that is hindered most
+/// may be behind in the end.
 #[test]
 fn what_is_tried_again_is_accounted_for() {
     for fails_every in [2, 3, 7, 20, 50] {
@@ -87,7 +89,7 @@ fn another_capacity_is_no_partition_either() {
     fails(&report, &["slots are held"], "[6, 1, 1] are due");
 }
 
-/// The report on bands that a flawed gateway served.
+/// Returns the report on bands that a flawed gateway served.
 fn flawed_bands(flaws: Flaws) -> ProveReport {
     let is_it = |scenario: &Scenario| scenario.name == "bands";
     let scenario = scenarios(ExperimentLength::Quick).into_iter().find(is_it).unwrap();
@@ -263,8 +265,8 @@ fn what_is_left_is_found() {
     }
 }
 
-/// A good run of the scenario `quota` by the core alone, whose provider counted this at the join and in all: accepted and
-/// refused.
+/// Returns a good run of the scenario `quota` by the core alone. The provider counted these
+/// accepted and refused requests at the join and in all.
 fn with_provider(
     states: StatedLimits,
     at_join: (u64, u64),
@@ -331,7 +333,7 @@ fn the_second_pool_is_judged_too() {
     );
 }
 
-/// The scenario of classes and a good run of it. Its requests are all of one size here.
+/// Returns the scenario of classes and a good run of it. All its requests have one size here.
 fn classes() -> Scenario {
     scenarios(ExperimentLength::Quick)
         .into_iter()
@@ -358,7 +360,7 @@ fn requests_in_the_class_of_others_are_found() {
     fails(&judge(&scenario, &evidence), &["in their classes"], "of chat was in interactive_any");
 }
 
-/// A good run with deadlines, doctored afterwards.
+/// Returns the report on a run with deadlines whose evidence was falsified afterwards.
 fn doctored_deadlines(flaws: &Flaws, doctor: impl FnOnce(&mut ExperimentEvidence)) -> ProveReport {
     let scenario =
         scenarios(ExperimentLength::Quick).into_iter().find(|one| one.name == "deadlines").unwrap();

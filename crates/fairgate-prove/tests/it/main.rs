@@ -1,4 +1,4 @@
-//! The judge on doctored evidence, what is shown, and all scenarios over real sockets.
+//! Tests of the judge on falsified evidence, of the output, and of all scenarios over real sockets.
 #![allow(clippy::unwrap_used)]
 
 mod doctored;

@@ -1,4 +1,5 @@
-//! What is shown: text with and without colour, in narrow and wide terminals; pictures that are well-formed.
+//! Tests of the output: text with and without colour, in narrow and wide terminals, and well-formed
+//! pictures.
 
 use fairgate_prove::judge::judge;
 use fairgate_prove::render::{TextStyle, svg, text};
@@ -45,7 +46,7 @@ fn a_failed_bar_is_told_apart() {
     assert!(svg(&report).contains("a bar FAILED"));
 }
 
-/// Every element that is opened is closed, and numbers are numbers.
+/// Every opened element is closed, and all numbers are valid.
 #[test]
 fn pictures_are_well_formed() {
     for report in reports() {

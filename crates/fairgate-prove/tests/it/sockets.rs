@@ -1,4 +1,4 @@
-//! Every scenario, over real sockets.
+//! Runs every scenario over real sockets.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,14 +9,14 @@ use fairgate_prove::render::{TextStyle, text};
 use fairgate_prove::scenario::{ExperimentLength, Scenario, scenarios};
 use fairgate_prove::{RunOptions, run};
 
-/// How often two runs are compared anew that differ by more than they should: whatever else the machine has to do slows
-/// one of them down. An attack that works does so each time.
+/// Number of times that two runs are compared again if they differ too much. Other load on the
+/// machine may slow one of them down, but an attack that works fails every comparison.
 const COMPARISONS: usize = 3;
 
 /// Number of scenarios that run at the same time.
 const RUNS_AT_ONCE: usize = 2;
 
-/// Runs a scenario once. `Err` has the report of a run that failed.
+/// Runs a scenario once. The error has the report of a run that failed.
 fn prove(scenario: &Scenario) -> Result<(), FailedRun> {
     let mut lines = LineObserver(Vec::new());
     let report = run(scenario, &RunOptions::default(), &mut lines).unwrap();
@@ -33,12 +33,12 @@ fn prove(scenario: &Scenario) -> Result<(), FailedRun> {
 }
 
 struct FailedRun {
-    /// Only bars that compare two runs failed.
+    /// True if only bars that compare two runs failed.
     is_harm: bool,
     report: String,
 }
 
-/// Runs a scenario with nothing beside it, and panics if it fails.
+/// Runs a scenario alone, and panics if it fails.
 fn prove_alone(scenario: &Scenario) {
     let attempts = if scenario.harm.is_some() { COMPARISONS } else { 1 };
     for attempt in 1..=attempts {
@@ -63,8 +63,8 @@ fn is_told(scenario: &Scenario, told: &str) {
     }
 }
 
-/// Two at a time, because each keeps less than one core busy. One that fails beside another is judged by a
-/// run of its own. `FAIRGATE_SCENARIO` names the only one to run.
+/// Scenarios run two at a time, because each keeps less than one core busy. A scenario that fails
+/// then is run again alone. `FAIRGATE_SCENARIO` names the only scenario to run.
 #[test]
 fn every_scenario_passes() {
     let only = std::env::var("FAIRGATE_SCENARIO").ok();

@@ -1,5 +1,5 @@
-//! An experiment without a gateway: the core alone, in virtual time, leaves the same evidence behind. What is doctored is
-//! made here.
+//! An experiment without a gateway. The core alone, in virtual time, leaves the same evidence. The
+//! tests falsify this evidence.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -20,35 +20,35 @@ use fairgate_store::{
     MicroUnits, UnixMicros, UsageRow, UsageSource,
 };
 
-/// What the virtual gateway does wrong.
+/// Faults of the virtual gateway.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flaws {
-    /// It gives tenants these weights instead of their own.
+    /// Weights that the gateway gives to tenants in place of their own.
     pub weights: BTreeMap<&'static str, u64>,
-    /// It does not partition, where it should, and knows no strict order.
+    /// True if the gateway ignores the partition and the strict order.
     pub one_queue: bool,
-    /// Its second class goes before the first.
+    /// True if the second class goes before the first.
     pub swapped: bool,
-    /// It holds a tenant from one moment to another, in virtual microseconds after the join.
+    /// A tenant that is held, with the beginning and end in virtual microseconds after the join.
     pub hold: Option<(&'static str, u64, u64)>,
-    /// It has so many slots.
+    /// Number of slots, if it differs from the scenario's.
     pub capacity: Option<u64>,
-    /// Each tenant has so many clients.
+    /// Number of clients of each tenant, if it differs from the scenario's.
     pub clients: Option<usize>,
-    /// Every so many requests one fails at once, and is tried again on the other worker.
+    /// Of this many requests, one fails at once and is retried on the other worker.
     pub fails_every: Option<usize>,
-    /// Its queues are in order of arrival, where they should be in order of deadlines.
+    /// True if queues are in order of arrival where they should be in order of deadlines.
     pub ignores_deadlines: bool,
 }
 
-/// Plays a scenario through and returns what it left behind.
+/// Plays a scenario to its end, and returns its evidence.
 pub(crate) fn play(scenario: &Scenario, flaws: &Flaws) -> ExperimentEvidence {
     let mut stage = Stage::new(scenario, flaws);
     stage.run();
     stage.evidence()
 }
 
-/// What comes next, by time.
+/// The next event, by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Ask(Client),
@@ -90,7 +90,7 @@ struct Stage<'a> {
 
 const EVENTS_PER_FILE: u64 = 250;
 
-/// Each class has one tenant, so bands by tenant are in the same order.
+/// Returns a policy of bands by tenant. Each class has one tenant, so the order is the same.
 fn bands(scenario: &Scenario, caps: &[u64], swapped: bool) -> String {
     let class = |(i, name): (usize, &str)| match caps.get(i) {
         Some(cap) => format!(r#"{{"name":"{name}","cap":{cap}}}"#),
@@ -238,7 +238,7 @@ impl<'a> Stage<'a> {
         submit
     }
 
-    /// Nothing was used, and the other worker is tried.
+    /// Fails a request without usage, and retries it on the other worker.
     fn fail(&mut self, at: u64, id: &str) {
         let row = AttemptRow {
             last: false,
@@ -276,7 +276,7 @@ impl<'a> Stage<'a> {
         self.at(at + 300, Next::Ask(client));
     }
 
-    /// It has waited until its deadline.
+    /// Expires a request at its deadline.
     fn expire(&mut self, at: u64, id: &str) {
         let client = self.requests[id].client;
         let code = "deadline_passed".to_owned();
@@ -298,7 +298,7 @@ impl<'a> Stage<'a> {
         self.at(at + 300, Next::Ask(client));
     }
 
-    /// The row of a request that ends now.
+    /// Returns the ledger row of a request that ends now.
     fn row(&self, id: &str) -> AttemptRow {
         let Sent { client, cost, used, waited, ref worker, attempt } = self.requests[id];
         let plan = &self.scenario.tenants[client.tenant];
