@@ -1,4 +1,4 @@
-//! The ledger and its copy are compared to the token and the micro-unit.
+//! Tests of the comparison of the ledger with its copy, exact to the token and the micro-unit.
 
 use fairgate_store::UnixMicros;
 use fairgate_time::UtcDay;

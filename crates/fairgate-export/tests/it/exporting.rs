@@ -1,4 +1,4 @@
-//! Each row counts once and in order, whichever step is interrupted.
+//! Tests that each row counts once, in order, whichever step is interrupted.
 
 use fairgate_export::ExportStep;
 

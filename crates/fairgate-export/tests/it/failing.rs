@@ -1,4 +1,5 @@
-//! ClickHouse is away, slow, full or refuses: rows wait in the ledger, and nothing is lost.
+//! Tests with a ClickHouse that is unreachable, slow, full or refuses: rows wait in the ledger, and
+//! nothing is lost.
 
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ async fn a_table_with_other_columns_is_named_and_left_alone(ledger: Ledger) {
     assert_eq!(clickhouse.counted().len(), 2);
 }
 
-/// With SQLite there is one gateway, and the same store may hold the lock twice.
+/// SQLite has only one gateway, so the same store may hold the lock twice.
 async fn a_second_gateway_waits_for_the_first(ledger: Ledger) {
     let (store, clickhouse) = (ledger.open().await, FakeClickHouse::start().await);
     record(&store, 0, 2).await;

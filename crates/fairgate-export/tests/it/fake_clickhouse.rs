@@ -9,24 +9,24 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Day, tenant, request and attempt: what the table replaces rows by.
+/// Key by which the table replaces rows: day, tenant, request and attempt.
 pub(crate) type RowKey = (String, String, String, u64);
 
-/// How the server treats inserts.
+/// The server's treatment of inserts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InsertMode {
-    /// It takes them.
+    /// The server stores the rows.
     #[default]
     Take,
-    /// It takes them, and closes the connection instead of an answer.
+    /// The server stores the rows, and closes the connection without an answer.
     TakeAndHangUp,
-    /// It never answers.
+    /// The server never answers.
     Hang,
-    /// It answers with a status and a text, and takes nothing.
+    /// The server answers with this status and text, and stores nothing.
     Refuse(u16, &'static str),
 }
 
-/// What the server has and has seen.
+/// Content of the server, and its record of requests.
 #[derive(Default)]
 pub(crate) struct FakeTables {
     /// Columns of the table with their types; `None` if there is no table.
@@ -34,20 +34,20 @@ pub(crate) struct FakeTables {
     pub(crate) engine: String,
     /// Highest version of each row.
     pub(crate) rows: BTreeMap<RowKey, HashMap<String, Value>>,
-    /// Versions in the order in which they came, with those that came again.
+    /// Versions of rows in the order of their arrival, with repetitions.
     pub(crate) versions: Vec<u64>,
-    /// Rows of each insert that was taken.
+    /// Number of rows of each stored insert.
     pub(crate) inserts: Vec<usize>,
     pub(crate) mode: InsertMode,
-    /// User and password that are let in; everybody if absent.
+    /// User and password that are accepted; any user if absent.
     pub(crate) credential: Option<(&'static str, &'static str)>,
-    /// Whether it knows the setting `async_insert`.
+    /// True if the server knows the setting `async_insert`.
     pub(crate) is_new: bool,
     /// Paths of all requests.
     pub(crate) paths: Vec<String>,
 }
 
-/// A running server. It ends when it is dropped.
+/// A running server. Dropping this value ends the server.
 pub(crate) struct FakeClickHouse {
     pub(crate) url: String,
     tables: Arc<Mutex<FakeTables>>,
@@ -78,7 +78,7 @@ impl FakeClickHouse {
         self.tables.lock().unwrap()
     }
 
-    /// Gives it a table of somebody else, or the right one.
+    /// Sets the table of the server, which may differ from the one that the export needs.
     pub(crate) fn set_table(&self, columns: Vec<(String, String)>, engine: &str) {
         let mut tables = self.tables();
         (tables.columns, tables.engine) = (Some(columns), engine.to_owned());
@@ -93,12 +93,12 @@ impl FakeClickHouse {
         self.tables().mode = mode;
     }
 
-    /// Returns the sum of a column over the rows that count.
+    /// Returns the sum of a column over the rows with the highest versions.
     pub(crate) fn sum(&self, column: &str) -> u64 {
         self.tables().rows.values().map(|row| row[column].as_u64().unwrap()).sum()
     }
 
-    /// Returns the requests and attempts that count, in order.
+    /// Returns the requests and attempts of the rows with the highest versions, in order.
     pub(crate) fn counted(&self) -> Vec<(String, u64)> {
         let tables = self.tables();
         let counted = tables.rows.iter().filter(|(_, row)| row["removed"] == 0);
@@ -106,7 +106,7 @@ impl FakeClickHouse {
     }
 }
 
-/// An HTTP request, as far as it matters.
+/// The parts of an HTTP request that the server uses.
 struct Request {
     path: String,
     headers: HashMap<String, String>,
@@ -145,7 +145,8 @@ async fn serve(stream: TcpStream, tables: Arc<Mutex<FakeTables>>) {
     }
 }
 
-/// Returns the status and the text of the answer; `None` to close the connection, and the status 0 to never answer.
+/// Returns the status and the text of the answer. `None` closes the connection, and the status 0
+/// never answers.
 fn answer(request: &Request, tables: &Mutex<FakeTables>) -> Option<(u16, String)> {
     let mut tables = tables.lock().unwrap();
     tables.paths.push(request.path.clone());

@@ -1,4 +1,5 @@
-//! On PostgreSQL, rows can become visible after rows with higher numbers. They must be sent too.
+//! Tests of rows that become visible after rows with higher numbers, on PostgreSQL. They must be
+//! sent too.
 
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ async fn a_row_that_becomes_visible_late_is_sent() {
     assert_eq!((position.sent, position.settled), (4, 4));
 }
 
-/// A gateway that takes over does not know what was sent in the last minute, and sends it again.
+/// A gateway that takes over does not know which rows of the last minute were sent, and sends them
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_minute_is_sent_again_by_the_next_gateway() {
     let ledger = Ledger::new(Kind::Postgres).await;

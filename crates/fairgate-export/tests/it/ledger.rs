@@ -1,4 +1,4 @@
-//! A ledger for each test, on either database, and exports of it.
+//! A ledger for each test, on either database, and exports of this ledger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use fairgate_testkit::postgres_server::shared_server;
 
 use crate::fake_clickhouse::FakeClickHouse;
 
-/// 2026-11-15 08:30 UTC.
+/// The time 2026-11-15 08:30 UTC.
 pub(crate) const NOW: UnixMicros = UnixMicros(1_794_731_400_000_000);
 pub(crate) const DAY: i64 = 86_400_000_000;
 
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Postgres,
 }
 
-/// A database that is there for one test.
+/// A database that exists for one test.
 pub(crate) struct Ledger {
     url: String,
     /// Name of the database on the server.
@@ -47,7 +47,7 @@ impl Ledger {
         Self { url, name, folder }
     }
 
-    /// Opens it as another gateway would, with a spool of its own.
+    /// Opens the database as another gateway would, with a spool of its own.
     pub(crate) async fn open(&self) -> Store {
         self.open_with_lease(Duration::from_secs(30)).await
     }
@@ -96,13 +96,13 @@ pub(crate) fn export(store: &Store, clickhouse: &FakeClickHouse) -> Arc<LedgerEx
     export_with(store, clickhouse, options())
 }
 
-/// Does steps until nothing is left to send.
+/// Runs steps until nothing is left to send.
 pub(crate) async fn finish(task: &mut ExportTask) -> Result<(), ExportError> {
     while task.step().await? == ExportStep::More {}
     Ok(())
 }
 
-/// A row whose numbers all differ, so that no sum is right by accident.
+/// Returns a row whose numbers all differ, so that no sum is right by accident.
 pub(crate) fn row(request: &str, number: u64) -> AttemptRow {
     AttemptRow {
         request: request.to_owned(),
@@ -148,14 +148,14 @@ pub(crate) fn row(request: &str, number: u64) -> AttemptRow {
     }
 }
 
-/// Records so many rows, with the requests `r00`, `r01` and so on from `first`.
+/// Records this number of rows, with the requests `r00`, `r01` and so on from `first`.
 pub(crate) async fn record(store: &Store, first: u64, rows: u64) {
     for number in first..first + rows {
         store.record(row(&format!("r{number:02}"), number)).await.unwrap();
     }
 }
 
-/// A reservation of the request that [`row`] would be the row of.
+/// Returns the reservation of the request whose row [`row`] returns.
 pub(crate) fn reservation(request: &str, at: UnixMicros) -> Reservation {
     Reservation {
         request: request.to_owned(),

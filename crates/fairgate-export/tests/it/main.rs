@@ -1,5 +1,5 @@
-//! The export against a small server that does what ClickHouse does with the statements of the export, on SQLite and on a
-//! real PostgreSQL.
+//! Tests of the export against a small server that answers the export's statements like ClickHouse,
+//! on SQLite and on a real PostgreSQL.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Old rows leave the ledger once they were sent, and a week later if they were not.
+//! Tests that old rows leave the ledger once they were sent, and a week later if they were not.
 
 use fairgate_export::UNSENT_DAYS;
 use fairgate_store::{AttemptRow, LedgerQuery, Store, UnixMicros};

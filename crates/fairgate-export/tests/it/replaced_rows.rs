@@ -1,4 +1,5 @@
-//! Guessed rows, with the outcome `lost`, that were replaced count as little as in the ledger.
+//! Tests that guessed rows (with the outcome `lost`) that were replaced do not count, as in the
+//! ledger.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use fairgate_time::UtcDay;
 use crate::fake_clickhouse::FakeClickHouse;
 use crate::ledger::{DAY, Kind, Ledger, NOW, export, finish, reservation, row};
 
-/// A tenant with a budget, so that reservations are kept.
+/// Adds a tenant with a budget, so that reservations are stored.
 async fn add_tenant(store: &Store) {
     let group =
         DirectoryChange::AddGroup { name: "staff".to_owned(), weight: 1, budgets: Vec::new() };
@@ -21,7 +22,7 @@ async fn add_tenant(store: &Store) {
     store.change("test", NOW, add).await.unwrap();
 }
 
-/// Waits until another store has found the reservation of a store that is taken for dead.
+/// Waits until another store has found the reservation of a store that counts as dead.
 async fn wait_for_lost(store: &Store, request: &str) -> AttemptRow {
     let found = async {
         loop {
@@ -38,8 +39,8 @@ async fn wait_for_lost(store: &Store, request: &str) -> AttemptRow {
     tokio::time::timeout(Duration::from_secs(20), found).await.expect("it is taken for lost")
 }
 
-/// The guess is of the day of the reservation, the real row of the day of the arrival, which was the day before. The table
-/// would keep both.
+/// The guess has the day of the reservation, and the real row the day of the arrival, one day
+/// earlier. The table would keep both rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replaced_guess_of_another_day_counts_nothing() {
     let ledger = Ledger::new(Kind::Postgres).await;
@@ -71,7 +72,7 @@ async fn a_replaced_guess_of_another_day_counts_nothing() {
     assert!(compared.is_equal(), "{compared:?}");
 }
 
-/// A guess that was replaced before it was sent leaves nothing behind that counts.
+/// A guess that was replaced before it was sent leaves no row that counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guess_that_was_never_sent_counts_nothing_either() {
     let ledger = Ledger::new(Kind::Postgres).await;
@@ -91,7 +92,7 @@ async fn a_guess_that_was_never_sent_counts_nothing_either() {
     assert_eq!(clickhouse.counted(), [("r".to_owned(), 1)]);
 }
 
-/// Nothing is noted for an export that does not exist.
+/// Removals are only recorded for an export that exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_an_export_nothing_is_noted() {
     let ledger = Ledger::new(Kind::Postgres).await;
@@ -107,7 +108,8 @@ async fn without_an_export_nothing_is_noted() {
     assert_eq!(paused.removed_attempts(10).await.unwrap(), []);
 }
 
-/// On SQLite a process resolves what the one before it left, and rows that it finds in its files replace its guesses.
+/// On SQLite, a process resolves the reservations that the process before it left. Rows that it
+/// finds in its files replace the guesses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_sqlite_a_guess_is_replaced_by_a_row_of_the_same_attempt() {
     let ledger = Ledger::new(Kind::Sqlite).await;
