@@ -19,7 +19,7 @@ fn steps(history: &PoolHistory, first: u64, last: u64, name: &str) -> RowSeries 
     view.rows.into_iter().find(|row| row.0 == name).unwrap().1
 }
 
-/// Sum of what all rows of a view got, with the others.
+/// Returns the sum of the service that all rows of a view got, including the others.
 fn sum_of_got(history: &PoolHistory, resolution: HistoryResolution, range: (u64, u64)) -> i64 {
     let view = history.view(resolution, range, TENANT, None);
     let rows = view.rows.iter().map(|row| &row.1).chain(&view.others);
