@@ -1,4 +1,5 @@
-//! A provider's limits are per model: what one model of an account meets does not concern the others.
+//! Tests that a provider's limits are per model: a limit that one model reaches does not affect
+//! other models of the account.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,7 +55,8 @@ fn good(call: Call, requests_per_minute: u64) {
     call.answer_with(head, GOOD);
 }
 
-/// A gateway whose only upstream is this provider's account, for the models `fast` and `slow`.
+/// Starts a gateway whose only upstream is this provider's account, for the models `fast` and
+/// `slow`.
 async fn two_models(url: &str, change: impl FnOnce(&mut fairgate_config::Config)) -> House {
     house_with(url, |config| {
         config.upstreams[0].quota = hosted();
@@ -76,7 +78,7 @@ fn asking(house: &House, key: &str, model: &str) -> JoinHandle<Answer> {
     tokio::spawn(async move { question.ask(addr).await })
 }
 
-/// Has 32 clients ask for so many answers, and gives the time that it took.
+/// Has 32 clients send this number of requests, and returns the time until all are answered.
 async fn flood(house: &House, key: &str, model: &str, count: u64) -> Duration {
     let began = Instant::now();
     let left = Arc::new(AtomicU64::new(count));
@@ -246,7 +248,7 @@ async fn the_models_of_an_upstream_have_its_slots_together() {
     house.close().await;
 }
 
-/// Asks for a model with many clients until the signal, and counts the answers.
+/// Sends requests for a model with many clients until the signal, and counts the answers.
 fn keep_asking(
     house: &House,
     key: &str,
@@ -269,7 +271,8 @@ fn keep_asking(
     (answers, clients)
 }
 
-/// The policy divides the slots, not the models: a tenant that has a model to itself gets what its weight gives it.
+/// The policy divides the slots among tenants, not models. A tenant that uses a model alone gets
+/// its share by weight.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_of_ones_own_is_no_larger_share() {
     let provider = Provider::start(|_, call| {
@@ -308,8 +311,8 @@ async fn a_model_of_ones_own_is_no_larger_share() {
     house.close().await;
 }
 
-/// Requests that wait for the end of a model's pause hold no slots back from the other model. Two upstreams, because a
-/// pool with one does not divide its slots.
+/// Requests that wait for the end of a model's pause hold no slots back from the other model. The
+/// test needs two upstreams, because a pool with one does not divide its slots.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_model_keeps_no_slots() {
     let held: Arc<Mutex<Vec<Call>>> = Arc::default();
@@ -391,7 +394,7 @@ async fn an_operator_turns_all_models_of_an_upstream_by_its_name() {
     house.close().await;
 }
 
-/// Names of the pool's workers in the scheduler, sorted.
+/// Returns the names of the pool's workers in the scheduler, sorted.
 async fn core_workers(house: &House) -> Vec<String> {
     let snapshot = house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let workers = snapshot.workers.expect("the pool has workers").list;
@@ -400,8 +403,8 @@ async fn core_workers(house: &House) -> Vec<String> {
     names
 }
 
-/// With a second model the upstream becomes one worker for each; what runs on the one before finishes, and a reload
-/// back gives one worker again.
+/// With a second model, the upstream becomes one worker for each model. Requests on the former
+/// worker finish. A reload back gives one worker again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_from_one_model_to_two_and_back_finishes_what_runs() {
     let held: Arc<Mutex<Vec<Call>>> = Arc::default();
@@ -453,7 +456,7 @@ async fn a_reload_from_one_model_to_two_and_back_finishes_what_runs() {
     house.close().await;
 }
 
-/// An upstream that is removed takes all of its models' workers with it.
+/// If an upstream is removed, the workers of all its models are removed too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_upstream_leaves_with_all_of_its_models() {
     let provider = Provider::start(|_, call| good(call, 60_000)).await;

@@ -1,4 +1,4 @@
-//! The admin API, through its router.
+//! Tests of the admin API through its router.
 
 mod directory;
 mod document;
@@ -40,14 +40,14 @@ use crate::support::House;
 
 pub(crate) const TOKEN: &str = "the-admin-token";
 
-/// A gateway whose upstream nobody asks, and its admin API.
+/// A gateway whose upstream is never called, and its admin API.
 pub(crate) struct Fixture {
     pub(crate) gateway: Gateway,
     router: Router,
     _folder: tempfile::TempDir,
 }
 
-/// An answer, read to its end.
+/// A whole response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -60,13 +60,13 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// Its JSON, where its status is that.
+    /// Returns the JSON of a response that must have this status.
     pub(crate) fn expect(self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         if self.text.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// Its error's code, where its status is that.
+    /// Returns the error code of a response that must have this status.
     pub(crate) fn refused(self, status: u16) -> String {
         let body = self.expect(status);
         let message = body["error"]["message"].as_str().expect("a message");
@@ -111,7 +111,7 @@ impl Fixture {
         Answer { status: parts.status, headers: parts.headers, text }
     }
 
-    /// A request with this key; its body, where it is no null, is JSON.
+    /// Sends a request with this key. The body is JSON, or empty for null.
     pub(crate) async fn as_key(&self, key: &str, method: &str, path: &str, body: Value) -> Answer {
         self.send(request(Some(key), method, path, body)).await
     }
@@ -132,21 +132,21 @@ impl Fixture {
         self.as_key(TOKEN, "DELETE", path, Value::Null).await
     }
 
-    /// A group and a tenant in it.
+    /// Adds a group and a tenant in it.
     pub(crate) async fn tenant(&self, group: &str, tenant: &str) {
         // The group may be there already.
         let _ = self.post("/api/v1/groups", json!({"name": group})).await;
         self.post("/api/v1/tenants", json!({"name": tenant, "group": group})).await.expect(201);
     }
 
-    /// A tenant's new key: its id and its secret.
+    /// Creates a key of a tenant, and returns its id and its secret.
     pub(crate) async fn key(&self, tenant: &str) -> (String, String) {
         let made = self.post("/api/v1/keys", json!({"tenant": tenant})).await.expect(201);
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         (text(&made["key"]["id"]), text(&made["secret"]))
     }
 
-    /// What the audit trail says, newest first: actor, action, subject.
+    /// Returns the entries of the audit trail, newest first: actor, action, subject.
     pub(crate) async fn audit(&self) -> Vec<(String, String, String)> {
         let page = self.get("/api/v1/audit?limit=1000").await.expect(200);
         let text = |value: &Value| value.as_str().expect("text").to_owned();
@@ -154,7 +154,7 @@ impl Fixture {
         entries.map(|e| (text(&e["actor"]), text(&e["action"]), text(&e["subject"]))).collect()
     }
 
-    /// Asks the pool for a slot on behalf of somebody.
+    /// Submits a request of this tenant to the pool.
     pub(crate) fn submit(&self, id: &str, group: &str, tenant: &str, cost: u64) -> Asking {
         let attributes = Attributes::none()
             .with(Attribute::Group, group)
@@ -165,7 +165,7 @@ impl Fixture {
         tokio::spawn(async move { gate.admit(submit).await.expect("a permit") })
     }
 
-    /// Waits until the pool has that many in flight and waiting.
+    /// Waits until the pool has these numbers of requests in flight and waiting.
     pub(crate) async fn until(&self, in_flight: u64, waiting: u64) {
         let gate = &self.app().pools.all()[0].gate;
         loop {
@@ -178,7 +178,7 @@ impl Fixture {
     }
 }
 
-/// A request on its way to a slot.
+/// A request that waits for its slot.
 pub(crate) type Asking = tokio::task::JoinHandle<Permit>;
 
 pub(crate) fn request(key: Option<&str>, method: &str, path: &str, body: Value) -> Request<Body> {
@@ -194,12 +194,12 @@ pub(crate) fn request(key: Option<&str>, method: &str, path: &str, body: Value) 
     .expect("a request")
 }
 
-/// What the admin API shows the admin of a gateway that serves.
+/// Returns the admin API's response to the admin token, from a gateway that serves.
 pub(crate) async fn seen_by_admin(house: &House, path: &str) -> Value {
     seen_by(house, "admin", path).await
 }
 
-/// What the admin API shows whoever has this key.
+/// Returns the admin API's response to this key.
 pub(crate) async fn seen_by(house: &House, key: &str, path: &str) -> Value {
     let router = fairgate_control::admin::router(house.gateway.control_plane().clone());
     let answer = router.oneshot(request(Some(key), "GET", path, Value::Null)).await;

@@ -1,4 +1,5 @@
-//! Bodies on their way in: who may send nothing is told before it has sent it, and one tenant's bytes do not keep out another's.
+//! Tests of request bodies: a client without permission is refused before it has sent its body, and
+//! one tenant's bytes do not keep out another's.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::support::{Folder, House, SOON, config, house_in, sim, tenant};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Announces a body of so many bytes and sends a part of it.
+/// Announces a body of `announced` bytes and sends `sent` bytes of it.
 async fn half_sent(house: &House, announced: usize, sent: usize) -> TcpStream {
     let mut stream = TcpStream::connect(house.gateway.addr()).await.unwrap();
     let head = format!(

@@ -1,4 +1,4 @@
-//! Classes with a strict order: who waits for whom, who may name which class, and what the views say of it.
+//! Tests of classes with a strict order: their waits, the right to name a class, and their views.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use crate::support::{House, UNSTATED_QUOTA, house_with, lease_pool, open_rights,
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// `chat` before `batch`, which is the default; tenants share inside both.
+/// `chat` goes before `batch`, which is the default. Tenants share inside both.
 const BANDS: &str = r#"{"bands":{"by":"class","classes":[{"name":"chat"},{"name":"batch"}],"default":"batch",
     "inside":{"share":{"by":"tenant"}}}}"#;
 
-/// The same as a policy file. `urgent` is an explicit class, the other two are families.
+/// The same policy as a policy file. `urgent` is an explicit class, and the other two are families.
 const FILE: &str = "\
 default_policy_family: batch
 arbiter: bands
@@ -45,7 +45,7 @@ fn finish(call: Call) {
     call.answer(200, "application/json", usage.to_string());
 }
 
-/// Requests that are on their way to the gateway.
+/// Requests that the gateway has not answered yet.
 struct Asked<'a> {
     house: &'a House,
     answers: JoinSet<Answer>,
@@ -123,7 +123,8 @@ async fn a_lower_band_waits_while_a_higher_one_has_work_and_goes_when_it_pauses(
     house.close().await;
 }
 
-/// A refusal for naming a class of a strict order, in the words that say why.
+/// Checks that a request is refused for naming a class of a strict order, with a message that says
+/// why.
 async fn refused_as_strict(house: &House, question: Question, may_name: &str) {
     let refused = question.ask(house.gateway.addr()).await;
     let told = (refused.status.as_u16(), refused.code());
@@ -238,7 +239,7 @@ async fn leases_of_a_strict_order_need_a_list_too() {
     house.close().await;
 }
 
-/// A pool with groups in a strict order, and tenants that share inside them.
+/// Starts a pool with groups in a strict order, and tenants that share inside them.
 async fn groups_in_order() -> Fixture {
     let it = Fixture::with(|config| {
         config.pools[0].capacity = 1;

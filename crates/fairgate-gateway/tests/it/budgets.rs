@@ -1,4 +1,4 @@
-//! Budgets that hold under concurrency, and the caps that come with them; brownout.
+//! Tests of budgets under concurrency, of the output caps that come from budgets, and of brownout.
 
 use std::time::Duration;
 

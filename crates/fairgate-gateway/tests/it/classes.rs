@@ -1,5 +1,5 @@
-//! Policy classes over sockets, before one worker with one slot: the orders that Dynamo's router was seen to give. And a prompt
-//! that everybody sends, before several workers.
+//! Tests of policy classes over sockets, with one worker of one slot. The order of requests is that
+//! of Dynamo's router. Also tests a prompt that all clients send, with several workers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::support::{Folder, House, beside, config, house_in, house_with};
 
 const COMPLETIONS: &str = "/v1/completions";
 
-/// Explicit classes A, B and so on with these quanta. Who names none is in `other`, which is the last in the ring.
+/// Returns a policy with explicit classes A, B and so on with these quanta. Requests that name no
+/// class are in `other`, which is the last in the round.
 fn policy(quanta: &[u64]) -> String {
     let mut text = "default_policy_family: other\n\
                     uncached_isl_buckets: [{min_tokens: 0, bucket: any}]\n\
@@ -33,7 +34,8 @@ fn names() -> impl Iterator<Item = char> {
     'A'..='Z'
 }
 
-/// A pool with one slot and these classes, whose requests cost their input tokens, as the tokenizer counts them.
+/// Returns the configuration of a pool with one slot and these classes. Requests cost their input
+/// tokens, as the tokenizer counts them.
 fn one_slot(folder: &Folder, url: &str, quanta: &[u64]) -> Config {
     let mut config = config(folder, url);
     let file = PolicyFile::parse(&policy(quanta), Path::new("policy.yaml")).unwrap();
@@ -47,12 +49,12 @@ fn one_slot(folder: &Folder, url: &str, quanta: &[u64]) -> Config {
     config
 }
 
-/// A request whose prompt is so many tokens, counted out.
+/// Returns a request whose prompt has exactly this number of tokens.
 fn prompt(class: &str, tokens: usize) -> Value {
     json!({"model": "sim", "prompt": vec![7; tokens], "max_tokens": 1, "user": class})
 }
 
-/// Answers, and says the class of the request.
+/// Answers a request, and returns its class.
 fn answer(call: Call) -> String {
     let body: Value = serde_json::from_slice(call.request.body()).unwrap();
     let tokens = body["prompt"].as_array().unwrap().len();
@@ -61,7 +63,8 @@ fn answer(call: Call) -> String {
     body["user"].as_str().unwrap().to_owned()
 }
 
-/// So many requests of each class with these costs are queued behind another; in which order they are then served.
+/// Queues this number of requests of each class with these costs behind another request. Returns
+/// the order in which they are served.
 async fn order(quanta: &[u64], costs: &[(usize, usize)]) -> String {
     let mut engine = Scripted::start().await;
     let folder = Folder::new();
@@ -124,7 +127,7 @@ async fn drr_gives_four_to_one_over_many_requests() {
     assert!((254..=257).contains(&first), "{first} to {}", 320 - first);
 }
 
-/// A worker with a cache that takes its time with what is not in it: 100 µs a token.
+/// Starts a worker with a cache that takes 100 µs for each uncached token.
 fn caching() -> Sim {
     let options = SimOptions {
         slots: 1024,
@@ -137,7 +140,7 @@ fn caching() -> Sim {
     Sim::start(([127, 0, 0, 1], 0).into(), options).unwrap()
 }
 
-/// 2 000 tokens that everybody sends, and some 200 of its own.
+/// Returns a prompt of 2000 tokens that all clients send, and about 200 tokens of its own.
 fn hot(number: usize) -> Value {
     let own = format!("{number} ").repeat(800 / (number.to_string().len() + 1));
     json!({

@@ -1,4 +1,4 @@
-//! Tenants that are clever at others' cost, and backends that behave as real ones do.
+//! Tests of tenants that try to gain at others' cost, and of backends that behave like real ones.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ async fn ask(house: &House, key: &str) -> Answer {
     post(CHAT, &chat(false)).key(key).ask(house.gateway.addr()).await
 }
 
-/// A server that answers 500 to what it cannot read is well: however many of these one tenant sends, everybody else is
-/// served, also where another worker falls to the retries of the same requests.
+/// A server that answers 500 to requests that it cannot read is healthy. Whatever one tenant sends,
+/// all others are served, even while another worker fails on the retries of these requests.
 #[tokio::test]
 async fn requests_that_fail_by_their_own_fault_take_no_worker_away() {
     let (a, b) = (sim(), sim());
@@ -52,7 +52,7 @@ async fn requests_that_fail_by_their_own_fault_take_no_worker_away() {
     b.stop().await;
 }
 
-/// Where it fails for everybody it is asked whether it is well, and what it answers decides.
+/// A worker that fails for every tenant is probed, and the answer to the probe decides.
 #[tokio::test]
 async fn a_worker_that_fails_for_everybody_is_asked_whether_it_is_well() {
     for healthy in [true, false] {
@@ -93,7 +93,7 @@ async fn a_worker_that_fails_for_everybody_is_asked_whether_it_is_well() {
     }
 }
 
-/// What fails after half a second has held its slot for half a second, and is charged for that.
+/// A request that fails after half a second is charged for half a second in its slot.
 #[tokio::test]
 async fn failed_work_pays_for_its_time_in_the_slot() {
     let mut upstream = Scripted::start().await;
@@ -115,7 +115,7 @@ async fn failed_work_pays_for_its_time_in_the_slot() {
     house.close().await;
 }
 
-/// A worker that drops its connections is at fault: no budget pays for it.
+/// A worker that drops its connections is at fault, so no budget pays for the attempt.
 #[tokio::test]
 async fn what_a_worker_loses_is_charged_to_nobodys_budget() {
     let sim = sim();
@@ -133,7 +133,7 @@ fn event(value: &Value) -> bytes::Bytes {
     format!("data: {value}\n\n").into()
 }
 
-/// Its client leaves at the `finish_reason`; the usage that comes after it is read all the same.
+/// If a client leaves at the `finish_reason`, the usage that comes after it is still read.
 #[tokio::test]
 async fn leaving_at_the_finish_reason_saves_nothing() {
     let mut upstream = Scripted::start().await;
@@ -179,7 +179,8 @@ async fn leaving_at_the_finish_reason_saves_nothing() {
     house.close().await;
 }
 
-/// A client that opens no window for its answer: the upstream is read to its end, and its slot is free.
+/// A client opens no window for its answer. The upstream's answer is still read to its end, and its
+/// slot is freed.
 #[tokio::test]
 async fn a_slow_reader_keeps_no_slot() {
     let mut upstream = Scripted::start().await;
@@ -206,7 +207,7 @@ async fn a_slow_reader_keeps_no_slot() {
     house.close().await;
 }
 
-/// Reads the head and body of one request; false where the other side has closed.
+/// Reads the head and body of one request; false if the other side has closed the connection.
 async fn read_request(stream: &mut TcpStream) -> bool {
     let mut read = Vec::new();
     let mut part = [0; 4096];
@@ -221,8 +222,8 @@ async fn read_request(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// llama.cpp closes a connection after an answer although it announced to keep it: the next request goes over a fresh
-/// one, and nobody is told.
+/// llama.cpp closes a connection after an answer although it announced to keep it. The next request
+/// uses a new connection, and no client gets an error.
 #[tokio::test]
 async fn a_connection_that_its_server_promised_to_keep_and_closed_is_nobodys_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -252,7 +253,8 @@ async fn a_connection_that_its_server_promised_to_keep_and_closed_is_nobodys_fai
     house.close().await;
 }
 
-/// A server says how long it keeps a connection: it is not used after that.
+/// A server states how long it keeps a connection. The gateway does not use the connection after
+/// that.
 #[tokio::test]
 async fn a_connection_is_used_no_longer_than_its_server_keeps_it() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -279,7 +281,7 @@ async fn a_connection_is_used_no_longer_than_its_server_keeps_it() {
     house.close().await;
 }
 
-/// While the only worker is away for a moment, who comes waits for it.
+/// While the only worker is unreachable for a moment, new requests wait for it.
 #[tokio::test]
 async fn a_worker_that_restarts_is_waited_for() {
     let sim = sim();

@@ -1,5 +1,5 @@
-//! Refusals of a provider that name the account: the request's own client gets them, and only the gateway's own probe
-//! closes the account for others.
+//! Tests of refusals that name the account. Only the request's own client gets them, and only the
+//! gateway's own probe closes the account for others.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn of_gateway(rows: &[AttemptRow]) -> Vec<(u16, AttemptOutcome, u64, u64)> {
     probes.map(|row| (row.status, row.outcome, row.provider_tokens, row.charged)).collect()
 }
 
-/// Refusals that concern one request or one model, as providers document them.
+/// Returns refusals that concern one request or one model, as providers document them.
 fn refusals() -> [(u16, Value); 4] {
     [
         (

@@ -1,4 +1,5 @@
-//! Upstreams that compress their answers although they are asked not to: what is metered is what is in them.
+//! Tests of upstreams that compress their answers although they are asked not to. The content
+//! inside is metered.
 
 use std::io::Write;
 

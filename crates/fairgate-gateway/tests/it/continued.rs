@@ -1,4 +1,4 @@
-//! Responses that a tenant goes on from are its own.
+//! Tests that a tenant can continue only its own responses.
 
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_store::{DirectoryLimits, KeyHash, KeyRights, Store, StoreOptions, UsageSource};
@@ -11,7 +11,7 @@ use crate::support::{Folder, House, config, house, house_in, house_with, open_ri
 
 const RESPONSES: &str = "/v1/responses";
 
-/// Asks, and has the upstream answer with this.
+/// Sends a request, and has the upstream answer with this body.
 async fn answered(
     house: &House,
     key: &str,
@@ -89,7 +89,8 @@ async fn what_nobody_knows_is_let_through_where_that_is_allowed() {
     house.close().await;
 }
 
-/// Ids of items are their tenant's, whether the upstream gave them in one document or in a stream.
+/// Ids of items belong to their tenant, whether the upstream sent them in a document or in a
+/// stream.
 #[tokio::test]
 async fn an_item_is_unknown_to_every_other_tenant() {
     let mut upstream = Scripted::start().await;
@@ -138,7 +139,7 @@ async fn an_item_is_unknown_to_every_other_tenant() {
     house.close().await;
 }
 
-/// Files and other things of the account need a right, in the body of any API.
+/// Files and other objects of the account need a right, in the body of any API.
 #[tokio::test]
 async fn things_of_the_account_need_a_right() {
     let mut upstream = Scripted::start().await;
@@ -189,7 +190,7 @@ async fn things_of_the_account_need_a_right() {
     house.close().await;
 }
 
-/// A gateway that is started again, on the same data, knows whose ids are whose.
+/// A gateway that is restarted on the same data still knows which tenant owns which id.
 #[tokio::test]
 async fn ids_survive_a_restart() {
     let mut upstream = Scripted::start().await;

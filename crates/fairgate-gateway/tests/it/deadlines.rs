@@ -1,4 +1,5 @@
-//! Deadlines: how long a request may wait, who says so, and what it is told when the time has passed.
+//! Tests of deadlines: how long a request may wait, where its deadline comes from, and the error
+//! after the deadline.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::support::{House, UNSTATED_QUOTA, beside, house_with, lease_pool, open
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 const DEADLINE: &str = "x-fairgate-deadline";
-/// `chat` is served by deadlines, `batch` by arrival.
+/// `chat` is served in the order of deadlines, `batch` in the order of arrival.
 const CLASSES: &str = r#"{"share":{"by":"class","classes":[
     {"name":"chat","weight":3,"inside":{"share":{"by":"group","queue":"edf"}}},
     {"name":"batch","weight":1}]}}"#;
@@ -38,7 +39,7 @@ fn finish(call: Call) {
     call.answer(200, "application/json", usage.to_string());
 }
 
-/// One slot, so that the second request waits.
+/// Starts a gateway with one slot, so that the second request waits.
 async fn narrow(url: &str, change: impl FnOnce(&mut Config)) -> House {
     house_with(url, |config| {
         config.pools[0].capacity = 1;
@@ -47,7 +48,8 @@ async fn narrow(url: &str, change: impl FnOnce(&mut Config)) -> House {
     .await
 }
 
-/// Time stands still until the test advances it: while a thread for blocking work is busy, tokio moves it by nothing else.
+/// Stops tokio's time until the test advances it. While a thread for blocking work is busy, tokio
+/// does not advance the time by itself.
 struct StoppedTime(Option<std::sync::mpsc::Sender<()>>);
 
 impl StoppedTime {
@@ -66,7 +68,7 @@ impl Drop for StoppedTime {
     }
 }
 
-/// Waits in real time, whatever tokio's clock does, until the pool looks so.
+/// Waits in real time, whatever tokio's clock does, until the pool's status meets the condition.
 async fn really_until(house: &House, is: impl Fn(&fairgate_runtime::GateStatus) -> bool) {
     for _ in 0..20_000 {
         let live = house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();

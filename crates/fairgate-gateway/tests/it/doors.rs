@@ -1,4 +1,5 @@
-//! What is where: the client's port, and the admin's where it has one of its own.
+//! Tests of the paths at the clients' address, and at the admin API's address if it has one of its
+//! own.
 
 use http::StatusCode;
 use serde_json::json;

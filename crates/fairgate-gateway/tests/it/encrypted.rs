@@ -1,4 +1,4 @@
-//! TLS on both sides.
+//! Tests of TLS on both sides.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn trusting(certificate: &CertificateDer<'static>, alpn: &[u8]) -> TlsConnector 
     TlsConnector::from(Arc::new(client))
 }
 
-/// A gateway whose clients speak TLS, in front of this backend.
+/// Starts a gateway whose clients use TLS, with this backend.
 async fn house_behind_tls(made: &CertifiedKey<rcgen::KeyPair>, url: &str) -> House {
     let folder = Folder::new();
     let (cert, key) = (folder.0.join("cert.pem"), folder.0.join("key.pem"));
@@ -132,7 +132,7 @@ async fn clients_may_speak_tls_with_either_version_of_http() {
     sim.stop().await;
 }
 
-/// A backend behind TLS: everything that comes is passed on to `to`.
+/// Starts a TLS server that passes everything on to `to`.
 async fn tls_in_front_of(made: &CertifiedKey<rcgen::KeyPair>, to: std::net::SocketAddr) -> String {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());

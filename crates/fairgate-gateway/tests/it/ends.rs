@@ -1,4 +1,4 @@
-//! Every way in which a request can end: one row, no permit left behind.
+//! Tests of every way in which a request can end: each has one row, and no permit is left.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn chat(stream: bool) -> Value {
     json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}], "stream": stream})
 }
 
-/// A house whose upstream is given up soon.
+/// Starts a gateway with short timeouts for its upstream.
 async fn hasty(url: &str) -> House {
     house_with(url, |config| {
         config.upstreams[0].timeouts.first_byte = Duration::from_millis(150);
@@ -135,7 +135,7 @@ async fn a_document_that_breaks_is_an_error_until_much_of_it_is_given_out() {
     house.close().await;
 }
 
-/// A whole document whose announced length is never reached: the client must not be left with nothing.
+/// A document is shorter than its announced length. The client must get an error.
 #[tokio::test]
 async fn a_document_shorter_than_announced_is_an_error() {
     use tokio::io::AsyncReadExt;
@@ -395,7 +395,7 @@ async fn a_client_that_does_not_read_loses_its_slot() {
     sim.kill().await;
 }
 
-/// On HTTP/2 a client may stop reading one answer while its connection goes on.
+/// On HTTP/2, a client may stop reading one answer while its connection continues.
 #[tokio::test]
 async fn a_client_that_opens_no_window_loses_its_slot() {
     let sim = sim();
@@ -419,8 +419,8 @@ async fn a_client_that_opens_no_window_loses_its_slot() {
     sim.kill().await;
 }
 
-/// An answer with both a length and chunks ends in two places: none of it is given out, and nothing more is sent over its
-/// connection.
+/// An answer with both a length and chunks has two different ends. Nothing of it reaches the
+/// client, and its connection is not used again.
 #[tokio::test]
 async fn an_answer_that_ends_in_two_places_is_malformed() {
     use tokio::io::AsyncReadExt;

@@ -1,4 +1,5 @@
-//! Engine controls: what lets a client choose its turn, worker, slot or cache does not reach the engine.
+//! Tests that fields with which a client could choose its turn, worker, slot or cache do not reach
+//! the engine.
 
 use fairgate_config::{FieldRule, FieldRules};
 use http::StatusCode;

@@ -1,4 +1,4 @@
-//! What a request is expected to cost before anybody knows.
+//! Tests of the expected cost of a request.
 
 use fairgate_config::Tokenizer;
 use fairgate_dialect::estimate::TokenizerTable;
@@ -11,7 +11,8 @@ use crate::support::{House, house_with};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// What this was expected to cost. The upstream reports nothing, so that nothing is learned of it.
+/// Returns the expected cost of this request. The upstream reports no usage, so that nothing is
+/// learned from it.
 async fn estimate(house: &House, upstream: &mut Scripted, body: &Value) -> u64 {
     let addr = house.gateway.addr();
     let question = post(CHAT, body).key(&house.key);

@@ -1,4 +1,5 @@
-//! The gateway while its ledger is exported to a ClickHouse that is not there, and without an export.
+//! Tests of the gateway while its ledger is exported to an unreachable ClickHouse, and without an
+//! export.
 
 use fairgate_config::ClickHouseConfig;
 use http::StatusCode;

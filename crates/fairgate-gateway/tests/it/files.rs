@@ -1,4 +1,4 @@
-//! Files, whose tokens a body does not show, under budgets.
+//! Tests of files under budgets. The tokens of a file cannot be seen in a body.
 
 use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
 use fairgate_store::{Budget, BudgetPeriod, BudgetTier, BudgetUnit, DirectoryLimits, MicroUnits};
@@ -10,10 +10,10 @@ use crate::support::scripted::Scripted;
 use crate::support::{Folder, House, config, house_in};
 
 const MESSAGES: &str = "/v1/messages";
-/// What a page takes at the provider of these tests.
+/// Tokens of a page at the provider of these tests.
 const PAGE_TOKENS: u64 = 3000;
 
-/// A PDF of so many pages, in base64.
+/// Returns a PDF with this number of pages, in base64.
 fn pdf(pages: usize) -> String {
     let kids: String = (0..pages).map(|page| format!("{} 0 R ", page + 3)).collect();
     let mut file = format!("%PDF-1.4\n1 0 obj<</Type/Pages/Kids[{kids}]>>endobj\n");
@@ -37,7 +37,7 @@ fn with_pdf(pages: usize) -> Value {
     question(json!({"type": "base64", "media_type": "application/pdf", "data": pdf(pages)}))
 }
 
-/// A gateway whose tenant may spend this much a day, at three dollars for a million tokens.
+/// Starts a gateway whose tenant has this budget per day, at three dollars for a million tokens.
 async fn house(upstream: &Scripted, budget: Budget) -> House {
     let folder = Folder::new();
     let mut configuration = config(&folder, &upstream.url());
@@ -68,7 +68,7 @@ fn usage(input: u64) -> String {
         .to_string()
 }
 
-/// Sends these at once; the provider answers each with this many input tokens.
+/// Sends these bodies at once. The provider answers each with this number of input tokens.
 async fn flood(house: &House, upstream: Scripted, bodies: Vec<Value>, input: u64) -> Vec<Answer> {
     let mut upstream = upstream;
     let addr = house.gateway.addr();

@@ -1,4 +1,4 @@
-//! The fleet through HTTP: people with the admin token, agents with their own.
+//! Tests of the fleet through HTTP. People use the admin token, and agents use their own tokens.
 
 mod agents;
 mod cases;
@@ -45,12 +45,13 @@ impl Fleet {
         Self::with(|_| {}).await
     }
 
-    /// With other settings of the fleet.
+    /// Starts a gateway with other settings of the fleet.
     pub async fn with(change: impl FnOnce(&mut FleetConfig)) -> Self {
         Self::configured(|config| change(&mut config.fleet)).await
     }
 
-    /// Tokens alone count unless `change` says otherwise: time differs from run to run.
+    /// Starts a gateway in which only tokens count, unless `change` says otherwise, because times
+    /// differ from run to run.
     pub async fn configured(change: impl FnOnce(&mut Config)) -> Self {
         let sim = sim();
         let tokens_alone = |config: &mut Config| {
@@ -83,14 +84,14 @@ impl Fleet {
         self.send(Method::PATCH, path, &body).await
     }
 
-    /// A project of `acme` with these fields.
+    /// Adds a project of `acme` with these fields.
     pub async fn project(&self, id: &str, fields: Value) -> Value {
         let mut body = json!({"id": id, "tenant": "acme", "concurrency": 100});
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         expect(self.post("projects", body).await, 201)
     }
 
-    /// A task with these fields; its name.
+    /// Adds a task with these fields, and returns its name.
     pub async fn task(&self, project: &str, id: &str, fields: Value) -> String {
         let mut task = json!({"id": id, "project": project, "prompt": format!("do {id}")});
         task.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -98,7 +99,7 @@ impl Fleet {
         added["added"][0]["id"].as_str().unwrap().to_owned()
     }
 
-    /// So many tasks `PROJECT-a`, `PROJECT-b`, … that use so many tokens each.
+    /// Adds this number of tasks `PROJECT-a`, `PROJECT-b`, … with this estimate each.
     pub async fn tasks(&self, project: &str, count: usize, estimate: u64) {
         let tasks: Vec<Value> = (0..count)
             .map(|i| json!({"project": project, "prompt": format!("{i}"), "estimate": estimate}))
@@ -115,7 +116,7 @@ impl Fleet {
         Agent { addr: self.house.gateway.addr(), name: name.to_owned(), token }
     }
 
-    /// An agent that says itself what it used.
+    /// Adds an agent that reports its usage itself.
     pub async fn reporter(&self, name: &str) -> Agent {
         self.agent(name, json!({"reports_tokens": true})).await
     }
@@ -141,7 +142,7 @@ impl Agent {
         get(&path).key(&self.token).ask(self.addr).await
     }
 
-    /// The task that it is given within so many seconds.
+    /// Returns the task that the agent gets within this number of seconds.
     pub async fn claims_within(&self, wait_s: u64) -> Option<Claimed> {
         let answer = self.post("claim", json!({"wait_s": wait_s})).await;
         if answer.status == 204 {
@@ -156,12 +157,12 @@ impl Agent {
         })
     }
 
-    /// The task that it is given; there must be one.
+    /// Returns the task that the agent gets; there must be one.
     pub async fn claims(&self) -> Claimed {
         self.claims_within(10).await.expect("there is a task")
     }
 
-    /// There is nothing for it.
+    /// Checks that the agent gets no task.
     pub async fn gets_nothing(&self) {
         let got = self.claims_within(0).await;
         assert!(got.is_none(), "{got:?}");
@@ -178,20 +179,20 @@ impl Claimed {
         self.agent.post(&format!("tasks/{}/{what}", self.task), body).await
     }
 
-    /// It ends well, having used so many tokens, as a reporter says.
+    /// Completes the task, and reports this number of used tokens.
     pub async fn completes(&self, tokens: u64) {
         let line = expect(self.say("complete", json!({"tokens": tokens})).await, 200);
         assert_eq!(line["state"], "COMPLETED");
     }
 }
 
-/// The JSON of an answer with this status.
+/// Returns the JSON of an answer that must have this status.
 pub fn expect(answer: Answer, status: u16) -> Value {
     assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
     if answer.body.is_empty() { Value::Null } else { answer.json() }
 }
 
-/// The code of an answer with this status.
+/// Returns the error code of an answer that must have this status.
 pub fn refused(answer: Answer, status: u16) -> String {
     assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
     answer.code()

@@ -1,4 +1,4 @@
-//! Every route, streamed and not, through to the row in the ledger.
+//! Tests of every route, streamed and not, up to the row in the ledger.
 
 use fairgate_dialect::Route;
 use fairgate_store::{AttemptOutcome, UsageSource};

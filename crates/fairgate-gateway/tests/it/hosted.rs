@@ -1,7 +1,9 @@
-//! Providers with limits: their quota is shared and used, and their 429s never reach a client.
+//! Tests of providers with limits. Their quota is shared and used, and their 429s never reach a
+//! client.
 //!
-//! The provider lets through ten times as much as one of 1 200 requests and 400 000 tokens a minute, and saves up a tenth
-//! as long: what takes it a minute takes this one six seconds.
+//! The provider of these tests is ten times as fast as one with 1200 requests and 400 000 tokens
+//! per minute, and accumulates quota for a tenth of the time. So six seconds here correspond to a
+//! minute there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +43,7 @@ pub(crate) fn account(statement: LimitHeaders, lie: Option<LimitHeaderFault>) ->
     })
 }
 
-/// A model of a provider; each answer has 500 tokens.
+/// Starts a model of a provider. Each answer has 500 tokens.
 pub(crate) fn provider(model: &str, account: &Arc<SimAccount>) -> Sim {
     let options = SimOptions {
         models: vec![model.to_owned()],
@@ -54,12 +56,12 @@ pub(crate) fn provider(model: &str, account: &Arc<SimAccount>) -> Sim {
     Sim::start(([127, 0, 0, 1], 0).into(), options).unwrap()
 }
 
-/// Draws on an account of which the file says nothing.
+/// Returns the quota settings of an account whose limits the file does not state.
 pub(crate) fn hosted() -> QuotaConfig {
     QuotaConfig { account: Some("main".into()), ..UNSTATED_QUOTA }
 }
 
-/// 500 tokens of input, 500 of output.
+/// Returns a request with 500 tokens of input and 500 of output.
 fn question(path: &str, model: &str, key: &str) -> crate::support::client::Question {
     let content = "some ".repeat(400);
     let body = json!({
@@ -68,7 +70,7 @@ fn question(path: &str, model: &str, key: &str) -> crate::support::client::Quest
     post(path, &body).key(key)
 }
 
-/// Sends so many requests of each key at once; each gives its status and when it was done.
+/// Sends this number of requests of each key at once. Returns the status and the end time of each.
 pub(crate) async fn flood(
     house: &House,
     path: &'static str,
@@ -103,7 +105,8 @@ pub(crate) fn all_served(done: &[Vec<(StatusCode, Duration)>]) {
     }
 }
 
-/// At most one attempt in a hundred met a 429, and at least 95 % of the rate was used until all was done.
+/// Checks that at most one attempt in a hundred got a 429, and that at least 95 % of the rate was
+/// used until the end.
 fn few_refused_and_all_used(account: &SimAccount, done: &[Vec<(StatusCode, Duration)>]) {
     let counts = account.counts();
     let refused = counts.refused_by_requests + counts.refused_by_tokens;
@@ -364,7 +367,7 @@ async fn what_a_provider_refuses_for_another_reason_is_the_clients() {
     house.close().await;
 }
 
-/// Two own workers with two slots each, and a hosted one that has room for all.
+/// Starts two own workers with two slots each, and a hosted worker with room for all requests.
 pub(crate) async fn three_workers(
     change: impl FnOnce(&mut fairgate_config::Config),
 ) -> (House, Vec<Sim>) {
@@ -504,7 +507,7 @@ fn unix_now() -> UnixMicros {
     UnixMicros(i64::try_from(since.as_micros()).unwrap())
 }
 
-/// A model without a price costs nothing, and would never use up a budget of money.
+/// A model without a price would cost nothing, so it would never use up a budget of money.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_without_a_price_is_refused_under_a_budget_of_money() {
     let (house, sims) = three_workers(|_| {}).await;
@@ -534,7 +537,8 @@ async fn a_model_without_a_price_is_refused_under_a_budget_of_money() {
     }
 }
 
-/// Tokens that Anthropic writes to its cache cost more than input, and still more if they are kept for an hour.
+/// Tokens that Anthropic writes to its cache cost more than input, and even more if they are kept
+/// for an hour.
 #[tokio::test]
 async fn cache_writes_are_paid_at_their_own_prices() {
     let mut provider = crate::support::scripted::Scripted::start().await;

@@ -1,4 +1,4 @@
-//! Bad input: a clear error in the caller's dialect, bounded in what it costs.
+//! Tests of bad input: each gets a clear error in the caller's dialect, at a bounded cost.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{House, SOON, house, house_with, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// What comes back over a bare connection until the other side closes.
+/// Sends a text over a bare connection, and returns everything until the other side closes it.
 async fn bare(house: &House, text: &str) -> String {
     let mut stream = TcpStream::connect(house.gateway.addr()).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();
@@ -24,7 +24,7 @@ async fn bare(house: &House, text: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// The status and code of an answer to what was no request.
+/// Returns the status and code of an answer to an invalid request.
 fn refused(answer: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
     assert!(head.contains("\r\nconnection: close"), "{head}");

@@ -1,4 +1,4 @@
-//! Reports of leases about their provider: whom they concern.
+//! Tests of leases' reports about their provider, and of the requests that these reports affect.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::client::{Answer, get, post};
 use crate::support::{House, LEASES, UNSTATED_QUOTA, house_with, lease_pool, open_rights};
 
-/// A gateway with a pool of leases, beside the pool `sim` that serves the model `sim`.
+/// Starts a gateway with a pool of leases, beside the pool `sim` that serves the model `sim`.
 async fn leasing(requests_per_minute: Option<u64>) -> House {
     let quota = QuotaConfig { requests_per_minute, ..UNSTATED_QUOTA };
     house_with("http://127.0.0.1:9", |config| {
@@ -40,7 +40,8 @@ async fn cancel(house: &House, key: &str, id: &str) {
     question.ask(house.gateway.addr()).await;
 }
 
-/// A lease that its holder settles at once, with the provider's headers. Returns true if it was granted at once.
+/// Submits a lease that its holder settles at once, with the provider's headers. Returns true if it
+/// was granted at once.
 async fn is_called(house: &House, key: &str, headers: Value) -> bool {
     let answer = submit(house, key, 0).await;
     let Some(id) = answer.json()["id"].as_str().map(str::to_owned) else { return false };
@@ -56,7 +57,7 @@ fn refused_for(seconds: u64) -> Value {
     json!({"status": 429, "headers": {"retry-after": seconds.to_string()}})
 }
 
-/// Waits longer than the second after which a pool is told of remaining quotas.
+/// Waits for longer than the second after which a pool gets remaining quotas.
 async fn pool_knows() {
     tokio::time::sleep(Duration::from_millis(1200)).await;
 }

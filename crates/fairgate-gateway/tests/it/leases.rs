@@ -1,4 +1,5 @@
-//! Leases: slots of a pool without upstreams, for programs that call a provider themselves.
+//! Tests of leases: slots of a pool without upstreams, for programs that call a provider
+//! themselves.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::support::client::{Answer, get, post, raw};
 use crate::support::{Folder, House, LEASES, SOON, UNSTATED_QUOTA, config, house_in, lease_pool};
 
-/// Nobody listens there; nothing is sent to it.
+/// URL at which nothing listens and to which nothing is sent.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
 async fn leasing_with(
@@ -49,7 +50,7 @@ impl Client<'_> {
         post(LEASES, &body).key(&self.key).ask(self.house.gateway.addr()).await
     }
 
-    /// Submits, and gives the id.
+    /// Submits a lease, and returns its id.
     async fn lease(&self, mut body: Value, state: &str) -> String {
         body["wait_ms"] = json!(if state == "granted" { 5000 } else { 0 });
         let answer = self.submit(body).await;
@@ -74,7 +75,7 @@ impl Client<'_> {
         question.ask(self.house.gateway.addr()).await
     }
 
-    /// Polls until it is granted, as a client does.
+    /// Polls until the lease is granted, as a client does.
     async fn granted(&self, id: &str) -> Value {
         let waited = async {
             loop {
@@ -346,7 +347,7 @@ async fn a_submission_that_is_repeated_is_the_same_lease_and_belongs_to_its_key(
     house.close().await;
 }
 
-/// Path on which a client program listens whose queued leases end with its connection.
+/// Path with which a client program listens for changes. Its queued leases end with the connection.
 const LISTENING: &str = "/v1/leases?client=w-1&after=1000&wait_ms=5000&ends_with_connection=true";
 
 impl Client<'_> {
@@ -359,7 +360,7 @@ impl Client<'_> {
     }
 }
 
-/// One lease that is granted, and two that wait, of the client program `w-1`.
+/// Submits three leases of the client program `w-1`: one is granted, and two wait.
 async fn one_granted_two_queued(client: &Client<'_>) -> [String; 3] {
     [
         client.lease(json!({"client": "w-1"}), "granted").await,
@@ -548,7 +549,7 @@ async fn a_report_of_nothing_pays_for_its_time_whether_it_completed_or_failed() 
     house.close().await;
 }
 
-/// What the document says of the answer to a question.
+/// Returns the OpenAPI schema of a response.
 fn described<'a>(document: &'a Value, method: &str, path: &str, status: u16) -> &'a Value {
     let operation = &document["paths"][path][method];
     let response = &operation["responses"][status.to_string()];
@@ -557,7 +558,7 @@ fn described<'a>(document: &'a Value, method: &str, path: &str, status: u16) -> 
     document.pointer(reference.trim_start_matches('#')).unwrap()
 }
 
-/// Every field of an answer is described, and what must be there is.
+/// Checks that every field of a response is described, and that all required fields are present.
 fn fits(answer: &Value, schema: &Value) {
     let properties = schema["properties"].as_object().unwrap();
     for field in answer.as_object().unwrap().keys() {

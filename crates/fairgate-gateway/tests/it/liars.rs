@@ -1,4 +1,5 @@
-//! Providers that lie about their limits: they are paused for a bounded time, that is told, and nobody else is slower for it.
+//! Tests of providers that lie about their limits. They are paused for a bounded time, which is
+//! shown, and other providers are not slowed down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +24,11 @@ const LIES: [LimitHeaderFault; 5] = [
     LimitHeaderFault::Flapping,
 ];
 
-/// How many requests of 1 000 tokens are sent at once. An honest provider of 4 000 000 tokens a minute, of which one second
-/// is saved up, takes 2 s for them.
+/// Number of requests of 1000 tokens that are sent at once. An honest provider of 4 000 000 tokens
+/// per minute with one second of accumulated quota takes 2 s for them.
 const REQUESTS: usize = 200;
 
-/// A provider that takes one request at once and one a second.
+/// Returns the account of a provider that accepts one request at once, and then one per second.
 fn stingy(lie: LimitHeaderFault) -> Arc<SimAccount> {
     SimAccount::new(AccountOptions {
         requests_per_minute: Some(60),
@@ -39,7 +40,7 @@ fn stingy(lie: LimitHeaderFault) -> Arc<SimAccount> {
     })
 }
 
-/// A pool with an honest provider of which all is known, and maybe a liar beside it.
+/// Starts a pool with an honest provider whose limits are known, and perhaps a lying one beside it.
 async fn pool(honest: &Sim, liar: Option<&Sim>) -> House {
     house_with(&honest.url(), |config| {
         config.upstreams[0].quota = hosted();
@@ -56,7 +57,7 @@ async fn pool(honest: &Sim, liar: Option<&Sim>) -> House {
     .await
 }
 
-/// How long all requests take.
+/// Returns the time until all requests have ended.
 async fn time(house: &House) -> Duration {
     let key = house.key.clone();
     let done = flood(house, CHAT, &[(&key, "sim", REQUESTS)]).await;
@@ -92,7 +93,8 @@ async fn beside_a_liar_an_honest_provider_does_as_much_as_alone() {
     }
 }
 
-/// A provider refuses, and says this. Its pause is shown with so many milliseconds that it asked for.
+/// A provider refuses a request with this text. Checks that its pause is shown, with the
+/// milliseconds that it asked for.
 async fn paused(says: &str, asked_ms: Option<u64>) {
     let log = Log::here();
     let mut upstream = Scripted::start().await;

@@ -1,4 +1,4 @@
-//! What a tenant or a key may have, and how it may split its own part.
+//! Tests of the limits of tenants and keys, and of the policies inside a tenant's share.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ fn chat(content: &str) -> Value {
     json!({"model": "sim", "messages": [{"role": "user", "content": content}], "max_tokens": 10})
 }
 
-/// A gateway whose tenant has these limits and whose pool has so many slots.
+/// Starts a gateway whose tenant has these limits and whose pool has this number of slots.
 async fn limited(url: &str, capacity: u64, limits: DirectoryLimits) -> House {
     let folder = Folder::new();
     let mut configuration = config(&folder, url);
@@ -46,7 +46,7 @@ fn finish(call: Call) {
     call.answer(200, "application/json", usage.to_string());
 }
 
-/// A 429 of this code, and when to come back.
+/// Checks that an answer is a 429 with this code, and returns the stated seconds until the retry.
 fn told(answer: &Answer, code: &str) -> u64 {
     let found = (answer.status, answer.code());
     assert_eq!(found, (StatusCode::TOO_MANY_REQUESTS, code.to_owned()), "{}", answer.text());
@@ -146,7 +146,8 @@ async fn so_many_requests_and_bytes_may_wait() {
     }
 }
 
-/// Serves so many requests, each when the pool stands still, and says how many there were at once at the most.
+/// Serves this number of requests, each when the pool is idle, and returns the greatest number in
+/// flight at once.
 async fn most_at_once(house: &House, upstream: &mut Scripted, all: u64, mark: &str) -> usize {
     let mut held: Vec<Call> = Vec::new();
     let mut most = 0;
@@ -216,7 +217,8 @@ async fn so_many_of_a_key_run_at_once_and_its_sisters_have_the_rest() {
     house.close().await;
 }
 
-/// One part of a tenant floods and another does not, and another tenant is there, too. Says who was served, in order.
+/// One part of a tenant floods and another does not, and there is another tenant. Returns the order
+/// of service.
 async fn served_in_order(policy: &str, header: &str) -> Vec<String> {
     let mut upstream = Scripted::start().await;
     let house = house_with(&upstream.url(), |config| {
@@ -344,7 +346,7 @@ async fn a_cap_that_a_pools_policy_cannot_hold_is_warned_of_once() {
     sim.stop().await;
 }
 
-/// What was warned of, as text.
+/// Warnings that were logged, as text.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! What an operator reads in the log where an upstream fails.
+//! Tests of the log when an upstream fails.
 
 use std::time::Duration;
 

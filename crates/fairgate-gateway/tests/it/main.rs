@@ -1,4 +1,4 @@
-//! The gateway over real sockets.
+//! Tests of the gateway over real sockets.
 // A row of the ledger has more fields than `json!` takes with the default limit.
 #![recursion_limit = "256"]
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test that fails here should stop here")]

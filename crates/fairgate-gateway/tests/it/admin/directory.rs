@@ -1,4 +1,4 @@
-//! Groups, tenants, keys; every change is in force at once, and audited.
+//! Tests of groups, tenants and keys: every change applies at once and is audited.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -250,7 +250,7 @@ async fn weights_and_caps_reach_the_pool_once() {
     assert_eq!(weights, [(Attribute::Group, "a", 300)], "only what the policy shares by");
 }
 
-/// Time is virtual: the two seconds between two looks pass as soon as nothing else is to do.
+/// Time is virtual: the two seconds between two looks pass as soon as all tasks are idle.
 #[tokio::test(start_paused = true)]
 async fn a_change_by_another_gateway_is_followed() {
     let it = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! The OpenAPI document.
+//! Tests of the OpenAPI document.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The stream of events.
+//! Tests of the stream of events.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::ledger::row;
 use super::{Fixture, TOKEN, request};
 use crate::support::SOON;
 
-/// An open stream.
+/// An open stream of events.
 struct Reading {
     body: Body,
     text: String,
@@ -29,7 +29,7 @@ impl Reading {
         Self { body: answer.into_body(), text: String::new() }
     }
 
-    /// The next event: its name and its data.
+    /// Returns the next event: its name and its data.
     async fn next(&mut self) -> (String, Value) {
         let reading = async {
             loop {
@@ -53,7 +53,7 @@ impl Reading {
         tokio::time::timeout(SOON, reading).await.expect("an event in time")
     }
 
-    /// The next event of this name.
+    /// Returns the next event of this name.
     async fn next_of(&mut self, wanted: &str) -> Value {
         loop {
             let (name, data) = self.next().await;
@@ -125,7 +125,7 @@ async fn a_tenant_reads_its_own_and_nothing_else() {
     assert_eq!(it.get("/api/v1/events?kinds=loud").await.refused(400), "invalid_query");
 }
 
-/// Has so many attempts end at once.
+/// Ends this number of attempts at once.
 fn end_attempts(it: &Fixture, count: u64) {
     for number in 0..count {
         it.app().ended.tell(&row(&format!("r{number}"), "chat", 1));
@@ -159,7 +159,7 @@ async fn a_slow_reader_is_told_how_much_it_missed_and_begins_anew() {
     assert!(told >= 500 && told + missed >= ended, "{told} told, {missed} missed");
 }
 
-/// More attempts end at once than the gateway keeps for the task that tells the readers.
+/// More attempts end at once than the gateway keeps for the task that sends them to readers.
 #[tokio::test]
 async fn what_no_reader_can_be_told_is_counted_as_missed() {
     let it = Fixture::new().await;
@@ -180,7 +180,7 @@ async fn what_no_reader_can_be_told_is_counted_as_missed() {
     assert!(told > 0 && missed > 0, "{told} told, {missed} missed");
 }
 
-/// Lets a second pass, and gives the change of the fleet that is told then, if there is one.
+/// Waits a second, and returns the change of the fleet that is sent then, if there is one.
 async fn change_after_a_second(reading: &mut Reading) -> Option<Value> {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -188,7 +188,7 @@ async fn change_after_a_second(reading: &mut Reading) -> Option<Value> {
     tokio::time::timeout(Duration::from_millis(30), reading.next_of("fleet")).await.ok()
 }
 
-/// The next change of the fleet.
+/// Returns the next change of the fleet.
 async fn next_change(reading: &mut Reading) -> Value {
     loop {
         if let Some(change) = change_after_a_second(reading).await {

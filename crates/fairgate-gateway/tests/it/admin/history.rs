@@ -1,4 +1,5 @@
-//! What flows do now, what they got in the last minute, and their history, in a time of its own.
+//! Tests of the current state of flows, their last minute and their history, with the test's own
+//! clock.
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Tokens;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Fixture, TOKEN};
 
 const STEP_US: i64 = 5_000_000;
-/// A moment at which a step, a minute and an hour begin, later than any clock of a test machine.
+/// A time at which a step, a minute and an hour begin, later than any clock of a test machine.
 const BEGIN: i64 = 4_000_003_200_000_000;
 
 fn row<'a>(view: &'a Value, list: &str, name: &str) -> &'a Value {

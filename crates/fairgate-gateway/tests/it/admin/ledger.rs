@@ -1,4 +1,4 @@
-//! Usage, rows and budgets.
+//! Tests of usage, rows and budgets.
 
 use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, UnixMicros, UsageSource};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The live view, once and as a stream; the metrics.
+//! Tests of the live view, once and as a stream, and of the metrics.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ fn find<'a>(list: &'a Value, field: &str, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {name} in {list}"))
 }
 
-/// Two tenants of weights 500 and 50, two slots: the small one has both, and more of each waits.
+/// Starts a pool of two slots with two tenants of weights 500 and 50. The small tenant has both
+/// slots, and requests of both wait.
 async fn contended() -> Fixture {
     let it = Fixture::with(|config| config.pools[0].capacity = 2).await;
     it.tenant("big", "chat").await;
@@ -97,8 +98,8 @@ async fn a_divided_pool_shows_its_slots() {
     assert_eq!(find(&view["groups"], "name", "small")["slot_cap"], 1);
 }
 
-/// One slot: a request of one class runs after another one of it, and one of the other class waits. The live view's classes,
-/// and the metrics.
+/// Returns the live view's classes and the metrics of a pool with one slot. One request of a class
+/// has ended, another runs, and one of the other class waits.
 async fn classes(policy: &str) -> (Value, String) {
     let it = Fixture::with(|config| {
         config.pools[0].capacity = 1;

@@ -1,4 +1,5 @@
-//! Money: prices, budgets of groups and of the hosted tier, and who may use hosted workers.
+//! Tests of money: prices, budgets of groups and of the hosted tier, and the permission to use
+//! hosted workers.
 
 use fairgate_config::Config;
 use fairgate_money::{Currency, MicroUnits, ModelPrices, PerMillion, Price, PriceRates};

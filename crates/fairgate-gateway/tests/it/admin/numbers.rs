@@ -1,4 +1,5 @@
-//! The table of numbers in the glossary: every name in it exists, and the numbers of a flow have no other names.
+//! Checks the table of numbers in the glossary: every name in it exists, and the numbers of a flow
+//! have no other names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ fn file(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The rows of the table, without its head.
+/// Returns the rows of the table, without its head.
 fn rows() -> Vec<Vec<String>> {
     let glossary = file("docs/glossary.md");
     let (_, numbers) = glossary.split_once("\n## Numbers\n").expect("the section");
@@ -21,12 +22,12 @@ fn rows() -> Vec<Vec<String>> {
     lines.map(cells).collect()
 }
 
-/// The names in backticks of a cell.
+/// Returns the names in backticks in a cell.
 fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// The properties of a schema, with those of the schemas that it is made of.
+/// Collects the properties of a schema and of the schemas that it includes.
 fn properties(document: &Value, schema: &Value, to: &mut BTreeSet<String>) {
     if let Some(reference) = schema["$ref"].as_str() {
         let found = document.pointer(reference.trim_start_matches('#')).expect("a schema");
@@ -45,13 +46,13 @@ fn properties_of(schema: &str) -> BTreeSet<String> {
     found
 }
 
-/// Schemas of what has these numbers.
+/// Schemas of objects that have these numbers.
 const SCHEMAS: [&str; 7] =
     ["PoolView", "TenantView", "GroupView", "Class", "MyPool", "RequestDetail", "ProjectView"];
-/// Files with the tables that show these numbers. All are in the command line's source.
+/// Source files of the command line with the tables that show these numbers.
 const TABLES: [&str; 4] =
     ["live/shares.rs", "fleet/overview.rs", "fleet/project.rs", "top/screen.rs"];
-/// Headings of those tables that are no number of the table in the glossary.
+/// Headings of those tables that are not numbers of the glossary's table.
 const OTHER_HEADINGS: [&str; 30] = [
     "agent",
     "agents",
@@ -85,12 +86,13 @@ const OTHER_HEADINGS: [&str; 30] = [
     "worker",
 ];
 
-/// What the command line's source has in this file.
+/// Returns the content of a source file of the command line.
 fn source(name: &str) -> String {
     file(&format!("crates/fairgate/src/admin/{name}"))
 }
 
-/// The headings in the source of a table: the texts of its lists, and of its columns with a width.
+/// Returns the headings in the source of a table: the texts of its lists, and of its columns with a
+/// width.
 fn headings(source: &str) -> BTreeSet<String> {
     let code = source.split("#[cfg(test)]").next().expect("code");
     let mut found = BTreeSet::new();
@@ -109,7 +111,7 @@ fn headings(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// The string literals of a piece of code.
+/// Iterates over the string literals of a piece of code.
 fn texts(code: &str) -> impl Iterator<Item = &str> {
     code.split('"').skip(1).step_by(2)
 }
@@ -160,7 +162,7 @@ fn the_tables_of_the_command_line_have_no_other_names() {
     assert!(checked > 25, "{checked}");
 }
 
-/// The help of a metric says what the metric is in the word that everything else uses for it.
+/// The help of a metric names its number with the word of the glossary.
 #[test]
 fn the_help_of_a_metric_has_the_word_of_its_number() {
     let reference = file("docs/metrics.md");
@@ -180,7 +182,8 @@ fn the_help_of_a_metric_has_the_word_of_its_number() {
     }
 }
 
-/// No page of the documentation uses a former name, but where it says that it is one.
+/// No page of the documentation uses a former name, except where it says that the name is a former
+/// one.
 #[test]
 fn the_documentation_uses_no_former_name() {
     let former: Vec<String> = rows()

@@ -1,5 +1,5 @@
-//! What operators and tenants look at: ended requests, usage, keys' last use, the audit trail and its undo, the
-//! configuration and the policy.
+//! Tests of the views for operators and tenants: ended requests, usage, last use of keys, the audit
+//! trail with undo, the configuration and the policy.
 
 use fairgate_store::{AttemptOutcome, AttemptRow, UnixMicros};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Fixture;
 use super::ledger::{START, row};
 
-/// Records ten requests of each of two tenants, a second apart; every third one was refused.
+/// Records ten requests of each of two tenants, one second apart. Every third request was refused.
 async fn ledger() -> Fixture {
     let it = Fixture::new().await;
     it.tenant("a", "chat").await;

@@ -1,4 +1,4 @@
-//! Pools, holds, reload, health.
+//! Tests of pools, holds, reloads and health.
 
 use std::time::Duration;
 
@@ -177,7 +177,8 @@ async fn a_bad_file_is_told_with_file_line_and_field() {
     );
 }
 
-/// A weight or a cap is an event of the pool: what its flows got, and their credit, stay.
+/// A change of a weight or cap is an event of the pool: the service that flows got, and their
+/// credit, do not change.
 #[tokio::test]
 async fn weights_and_caps_of_classes_and_projects_keep_the_books() {
     let policy = r#"{"share":{"by":"class","classes":[{"name":"chat","weight":100},{"name":"batch","weight":100}],"default":"batch","inside":{"share":{"by":"project"}}}}"#;

@@ -1,4 +1,4 @@
-//! The pages, over real sockets: which address has which, with which headers.
+//! Tests of the pages over real sockets: their addresses and headers.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -9,7 +9,8 @@ use http::{Method, StatusCode};
 use crate::support::client::{Answer, Question, get, post};
 use crate::support::{House, house_with};
 
-/// What the pages are allowed. The last two narrow what a page could do with a `<base>` or a form.
+/// Directives of the content security policy. The last two limit what a page could do with a
+/// `<base>` or a form.
 const POLICY: [&str; 10] = [
     "default-src 'none'",
     "script-src 'self'",

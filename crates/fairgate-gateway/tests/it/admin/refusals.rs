@@ -1,4 +1,4 @@
-//! What the admin API refuses, and how it says so.
+//! Tests of refusals of the admin API, and of their messages.
 
 use axum::body::Body;
 use http::Request;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Fixture, TOKEN, request};
 
-/// Every path with its method that needs the admin token.
+/// All paths, with their methods, that need the admin token.
 const ADMIN_ONLY: [(&str, &str); 31] = [
     ("GET", "/api/v1/groups"),
     ("POST", "/api/v1/groups"),

@@ -1,4 +1,4 @@
-//! Where requests are, for the admin and for tenants.
+//! Tests of the locations of requests, for the admin and for tenants.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::Fixture;
 
-/// One slot, which `chat` has; `batch` waits, then `chat` again.
+/// Starts a pool with one slot, which `chat` has. A request of `batch` waits, and then another of
+/// `chat`.
 async fn waiting() -> (Fixture, String, String) {
     let it = Fixture::with(|config| config.pools[0].capacity = 1).await;
     it.tenant("a", "chat").await;
@@ -170,7 +171,7 @@ async fn a_tenant_is_told_its_share_and_why() {
     waiting.abort();
 }
 
-/// That all slots are taken concerns everybody, and is said once.
+/// A full pool concerns all requests, so this is said only once.
 #[tokio::test]
 async fn in_a_full_pool_nobody_is_called_blocked() {
     let it = Fixture::with(|config| config.upstreams[0].slots = Some(1)).await;

@@ -1,4 +1,4 @@
-//! Sessions of the pages.
+//! Tests of sessions of the pages.
 
 use axum::body::Body;
 use fairgate_config::Secret;
@@ -11,7 +11,7 @@ use super::{Answer, Fixture, TOKEN, request};
 const HERE: &str = "http://gw.example:8080";
 const VIEWER: &str = "the-token-of-a-viewer";
 
-/// A request of a page, with this cookie.
+/// Returns a request of a page, with this cookie.
 fn of_page(cookie: &str, method: &str, path: &str, body: Value) -> Request<Body> {
     let mut request = request(None, method, path, body);
     let headers = request.headers_mut();
@@ -26,7 +26,7 @@ async fn log_in(it: &Fixture, body: Value) -> Answer {
     it.send(request(None, "POST", "/api/v1/session", body)).await
 }
 
-/// The cookie of a new session, as a browser sends it.
+/// Returns the cookie of a new session, as a browser sends it.
 async fn cookie_of(it: &Fixture, token: &str) -> String {
     let answer = log_in(it, json!({"token": token, "name": "on-call"})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);

@@ -1,4 +1,5 @@
-//! Sessions over real sockets: on two gateways of one database, over TLS, and past their end.
+//! Tests of sessions over real sockets: on two gateways of one database, over TLS, and after their
+//! end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,16 +14,16 @@ use crate::support::client::{Answer, Question, get, post};
 use crate::support::{Folder, House, config, house};
 
 const SESSION: &str = "/api/v1/session";
-/// A page's address that is nobody's upstream.
+/// Address of an upstream at which nothing listens.
 const NOWHERE: &str = "http://127.0.0.1:9";
 const HOUR_US: i64 = 3_600_000_000;
 
-/// A login with this body.
+/// Returns a login request with this body.
 fn login(body: &Value) -> Question {
     post(SESSION, body).header("content-type", "application/json")
 }
 
-/// The pair of the cookie that an answer sets.
+/// Returns the name and value of the cookie that a response sets.
 fn cookie_in(answer: &Answer) -> String {
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     let cookie = answer.header("set-cookie").expect("a cookie");
@@ -57,7 +58,7 @@ async fn log_out(addr: SocketAddr, cookie: &str) {
     assert_eq!(question.ask(addr).await.status, StatusCode::NO_CONTENT);
 }
 
-/// A second gateway on the database of the first.
+/// Starts a second gateway on the database of the first.
 async fn beside(house: &House, folder: &Folder) -> Gateway {
     let options = GatewayOptions {
         config: config(folder, NOWHERE),
@@ -115,7 +116,8 @@ async fn another_database_takes_no_session_of_this_one() {
     other.close().await;
 }
 
-/// Seals a session's value as the gateways of this database do, so that the test chooses when it ends.
+/// Seals a session's value as the gateways of this database do, so that the test can choose the
+/// session's end.
 async fn sealed(house: &House, id: &str, expires_at: i64) -> String {
     let key = house.store.installation_secret("sessions").await.expect("a secret");
     let content = format!("1.a.{id}.{expires_at}.");

@@ -1,4 +1,5 @@
-//! Looks into the journal, over real sockets: one at a time, and none that is too long.
+//! Tests of reading the journal over real sockets: one reading at a time, and none that is too
+//! long.
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::client::{Answer, get, post};
 use crate::support::{House, SOON, house, sim};
 
-/// A file in the folder of a journal that nobody can read yet: opening it waits for whoever writes it.
+/// A file in a journal's folder that cannot be read yet: opening it waits for a writer.
 struct UnwrittenFile(PathBuf);
 
 impl UnwrittenFile {
@@ -25,7 +26,7 @@ impl UnwrittenFile {
 }
 
 impl Drop for UnwrittenFile {
-    /// Ends the wait of whoever reads the file, which is empty then.
+    /// Ends the wait of a reader, which then finds an empty file.
     fn drop(&mut self) {
         let writer = OpenOptions::new().read(true).write(true).open(&self.0);
         fs::remove_file(&self.0).expect("removed");
@@ -43,7 +44,8 @@ async fn what_if(addr: SocketAddr) -> Answer {
         .await
 }
 
-/// Waits until the journal, which is written beside the pool, has the ends of so many requests.
+/// Waits until the journal, which is written asynchronously, has the ends of this number of
+/// requests.
 async fn until_journaled(house: &House, count: usize) {
     let folder = house.folder.0.join("journal/sim");
     let written = async {
@@ -60,7 +62,7 @@ async fn until_journaled(house: &House, count: usize) {
     tokio::time::timeout(SOON, written).await.expect("the journal is written");
 }
 
-/// A gateway whose journal has some requests, and the id of one of them.
+/// Starts a gateway whose journal has some requests, and returns the id of one of them.
 async fn with_requests(url: &str) -> (House, String) {
     let house = house(url).await;
     let chat = json!({"model": "sim", "messages": [{"role": "user", "content": "x"}]});

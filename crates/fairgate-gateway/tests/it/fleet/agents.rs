@@ -1,4 +1,4 @@
-//! Who an agent is, and what it may do.
+//! Tests of agents' identities and permissions.
 
 use std::time::Duration;
 

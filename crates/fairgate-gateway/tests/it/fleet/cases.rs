@@ -1,11 +1,12 @@
-//! The published cases of proportional scheduling, through the API, and the holes that users of that scheduler hit: each
-//! closed here.
+//! Tests of the published cases of proportional scheduling through the API, and of the faults that
+//! users of that scheduler met.
 
 use serde_json::json;
 
 use super::{Agent, Claimed, Fleet, expect};
 
-/// Has the agent work on a project's tasks until it used so many tokens: one task each.
+/// Has the agent work on a project's tasks until it used this number of tokens, with one task for
+/// each entry.
 async fn uses(agent: &Agent, tokens: &[(&str, u64)]) {
     let mut left: Vec<(&str, u64)> = tokens.to_vec();
     while !left.is_empty() {
@@ -17,7 +18,7 @@ async fn uses(agent: &Agent, tokens: &[(&str, u64)]) {
     }
 }
 
-/// The projects of so many claims, each by an agent of its own.
+/// Returns the projects of this number of claims, each by another agent.
 async fn claimed(it: &Fleet, count: usize) -> Vec<String> {
     let mut projects = Vec::new();
     for i in 0..count {
@@ -65,8 +66,8 @@ async fn a_project_without_a_completion_goes_first_where_that_is_guaranteed() {
     }
 }
 
-/// A project that gets its first tasks while another one runs its first. What that task is expected to use, 20 000
-/// tokens, is not what it uses, and a baseline of that size would never be corrected.
+/// A project gets its first tasks while another project runs its first one. That task uses less
+/// than its estimate of 20 000 tokens, and a baseline of this size would never be corrected.
 #[tokio::test]
 async fn a_newcomer_does_not_starve_behind_the_first_estimate_of_another() {
     let it = Fleet::new().await;

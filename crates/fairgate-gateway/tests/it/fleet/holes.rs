@@ -39,7 +39,8 @@ use tokio::task::JoinHandle;
 use super::{Agent, Claimed, Fleet, expect, refused};
 use crate::support::client::Answer;
 
-/// So many agents that wait for a task: a round has looked for one for each of them.
+/// Starts this number of agents that wait for a task. A round has looked for a task for each of
+/// them.
 async fn waiting(it: &Fleet, count: usize) -> Vec<JoinHandle<Option<Claimed>>> {
     let mut claims = Vec::new();
     for number in 0..count {
@@ -56,7 +57,7 @@ async fn waiting(it: &Fleet, count: usize) -> Vec<JoinHandle<Option<Claimed>>> {
     claims
 }
 
-/// What they were given.
+/// Returns the tasks that these agents got.
 async fn given(claims: Vec<JoinHandle<Option<Claimed>>>) -> Vec<Claimed> {
     let mut given = Vec::new();
     for claim in claims {
@@ -69,7 +70,7 @@ fn of(given: &[Claimed], project: &str) -> usize {
     given.iter().filter(|claim| claim.project() == project).count()
 }
 
-/// Tasks of these projects, all in one call.
+/// Adds tasks of these projects in one call.
 async fn tasks_at_once(it: &Fleet, projects: &[&str], each: usize, estimate: u64) {
     let task = |project: &&str| json!({"project": project, "prompt": "x", "estimate": estimate});
     let tasks: Vec<Value> = (0..each).flat_map(|_| projects.iter().map(task)).collect();
@@ -269,7 +270,8 @@ async fn everything_that_waits_says_why() {
     it.close().await;
 }
 
-/// An agent learns nothing about the tasks of others by their names: what is not its own might as well not be there.
+/// An agent learns nothing from the names of other agents' tasks: they behave like tasks that do
+/// not exist.
 #[tokio::test]
 async fn foreign_ids_are_no_oracle() {
     let it = Fleet::new().await;

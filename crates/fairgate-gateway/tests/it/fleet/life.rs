@@ -1,4 +1,4 @@
-//! The life of a task, from its making to its end.
+//! Tests of the life of a task, from its creation to its end.
 
 use http::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What people make, change and see; what tenants see of it.
+//! Tests of changes and views by people, and of the views of tenants.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -211,7 +211,8 @@ async fn the_fleet_is_seen_as_a_whole() {
     it.close().await;
 }
 
-/// A tenant adds, watches and answers its own tasks with its key, at the address that it knows; nobody else's.
+/// With its key, a tenant adds, watches and answers its own tasks at the clients' address, and no
+/// other tenant's tasks.
 #[tokio::test]
 async fn a_tenants_key_adds_and_answers_its_own_tasks() {
     let it = Fleet::new().await;

@@ -1,4 +1,5 @@
-//! Webhooks of a whole gateway: events come by themselves, people see what became of them, and a reload changes them.
+//! Tests of webhooks of a whole gateway: events are delivered, people see the results, and a reload
+//! changes the webhooks.
 
 use fairgate_config::{FleetEventKind, Secret, WebhookConfig};
 use fairgate_store::{Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, TenantPatch};
