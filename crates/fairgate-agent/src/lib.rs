@@ -15,7 +15,8 @@ pub use agent_api::numbered_names;
 mod dependencies {
     use std::process::Command;
 
-    /// Crates that a client of the agents' API must not need: database drivers, and what is behind the API.
+    /// Crates that a client of the agents' API must not depend on: database drivers, and the crates
+    /// behind the API.
     const FORBIDDEN: [&str; 6] = [
         "rusqlite",
         "libsqlite3-sys",

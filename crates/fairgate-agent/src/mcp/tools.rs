@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Arguments with every property of a schema, of a kind that fits.
+    /// Returns arguments with a valid value for every property of a schema.
     fn every_argument(tool: &Tool) -> Value {
         let properties = tool.input_schema["properties"].as_object().expect("an object");
         let value = |schema: &Value| match schema["type"].as_str() {
