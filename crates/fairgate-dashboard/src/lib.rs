@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// A file that is forgotten in the table is a 404 in the browser alone.
+    /// A file that is missing in the table would only cause a 404 in the browser.
     #[test]
     fn every_file_of_the_folder_is_embedded() {
         let mut there = BTreeSet::new();
@@ -168,14 +168,16 @@ mod tests {
         }
     }
 
-    /// The program grows by the files as they are; their gzipped copies are made when they are first asked for.
+    /// The program grows by the size of the files. The gzipped copies are made when they are first
+    /// requested.
     #[test]
     fn the_program_grows_by_less_than_two_megabytes() {
         let bytes: usize = FILES.iter().map(|(path, bytes)| path.len() + bytes.len()).sum();
         assert!((100_000..2_000_000).contains(&bytes), "{bytes} bytes");
     }
 
-    /// Two files with one ETag would replace each other in no browser, but the same content must not have two.
+    /// Different content needs different ETags, so that browsers fetch it again. Equal content must
+    /// not have two ETags.
     #[test]
     fn an_etag_follows_the_content() {
         let a = DashboardAsset::new("a.js", b"1");
@@ -183,7 +185,8 @@ mod tests {
         assert_ne!(a.etag, DashboardAsset::new("a.js", b"2").etag);
     }
 
-    /// What is loaded by address must be embedded: every import and every reference of the two pages.
+    /// Every file that is loaded by address must be embedded: every import, and every reference of
+    /// the two pages.
     #[test]
     fn every_import_is_embedded() {
         for (path, bytes) in FILES.iter().filter(|(path, _)| path.ends_with(".js")) {
@@ -232,7 +235,7 @@ mod tests {
         folders.join("/")
     }
 
-    /// A browser refuses inline styles and scripts under our policy, in silence for whoever looks at the page.
+    /// Under our policy, a browser refuses inline styles and scripts without a visible message.
     #[test]
     fn no_file_of_ours_has_inline_styles_or_scripts() {
         for (path, bytes) in FILES.iter().filter(|(path, _)| !path.starts_with("vendor/")) {
