@@ -1,4 +1,5 @@
-//! Pools that share the money of their providers: what is counted, what stays in tokens, and what a reload does.
+//! Tests of pools that share the money of their providers: the cost that is counted, the numbers
+//! that stay in tokens, and reloads.
 
 use fairgate_config::{Config, CostUnit};
 use fairgate_core::event::Event;
@@ -17,7 +18,8 @@ use crate::worker_time::{
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// What 4096 tokens in and 64 out cost in micro-units, without and with 4000 cached ones: 3, 0.30 and 15 a million.
+/// Cost of 4096 input and 64 output tokens in micro-units, without cached tokens and with 4000 of
+/// them. The prices are 3, 0.30 and 15 per million.
 const UNCACHED: u64 = 13_248;
 const CACHED: u64 = 2_448;
 

@@ -1,4 +1,4 @@
-//! Starting, reloading, draining, starting again.
+//! Tests of starting, reloading, draining and restarting.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -255,7 +255,7 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
     sim.stop().await;
 }
 
-/// The tokens that all flows were served, as a state file would say.
+/// Returns the tokens that all flows got, as a state file would state them.
 fn served(snapshot: &fairgate_core::snapshot::Snapshot) -> u64 {
     let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(snapshot).unwrap();
@@ -278,7 +278,7 @@ fn sum_of(name: &str, value: &Value) -> u64 {
     }
 }
 
-/// Runs every journal of the pool again, and checks that each request was granted once.
+/// Replays every journal of the pool, and checks that each request was granted once.
 fn replay(folder: &Folder) {
     let journal = folder.0.join("journal").join("sim");
     let mut granted = 0;
@@ -322,7 +322,7 @@ async fn what_cannot_start_says_why() {
     sim.stop().await;
 }
 
-/// Told to stop twice: nothing is waited for, and everything is settled all the same.
+/// The second stop ends the drain at once. Everything is settled all the same.
 #[tokio::test]
 async fn a_drain_that_is_cut_short_settles_what_flew() {
     let mut upstream = Scripted::start().await;

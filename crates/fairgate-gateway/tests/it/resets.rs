@@ -1,4 +1,5 @@
-//! Connections that break before the head of an answer, and answers that are no HTTP: whose fault they are.
+//! Tests of connections that break before the head of an answer, and of answers that are not HTTP:
+//! which side is at fault.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +14,11 @@ use crate::support::client::{Answer, post};
 use crate::support::{House, SOON, asked_when_suspect, beside, house_with};
 
 const CHAT: &str = "/v1/chat/completions";
-/// Connections of the tenant whose requests break.
+/// Number of connections of the tenant whose requests break.
 const ATTACKERS: usize = 8;
-/// Failures in a row after which a circuit opens, if they are the worker's own.
+/// Failures in a row after which a circuit opens, if the worker itself is at fault.
 const FAILURES: u64 = 5;
-/// Answers that the victim must get.
+/// Number of answers that the victim must get.
 const ANSWERS: usize = 40;
 
 fn chat(content: &str) -> Value {
@@ -28,7 +29,8 @@ async fn ask(house: &House, key: &str, content: &str) -> Answer {
     post(CHAT, &chat(content)).key(key).ask(house.gateway.addr()).await
 }
 
-/// A gateway before these backends. A worker that breaks stays broken for the test, and nobody waits for it.
+/// Starts a gateway with these backends. A worker that breaks stays broken for the whole test, and
+/// no request waits for it.
 async fn house_of(backends: &[Breaking], has_health: bool) -> House {
     house_with(&backends[0].url(), |config| {
         let first = &mut config.upstreams[0];
@@ -59,7 +61,8 @@ async fn until_broken(house: &House) {
     tokio::time::timeout(SOON, broken).await.expect("the worker breaks");
 }
 
-/// Eight connections of one tenant, each of whose requests breaks its connection, while another tenant asks.
+/// Runs eight connections of one tenant, each of whose requests breaks its connection, while
+/// another tenant sends requests.
 async fn victim_beside(poison: &'static str, workers: usize, has_health: bool) {
     let mut backends = Vec::new();
     for _ in 0..workers {
@@ -119,7 +122,8 @@ async fn one_tenants_garbage_takes_no_worker_from_the_others() {
     }
 }
 
-/// A backend that resets everything is unwell, also where one tenant alone asks.
+/// A backend that resets every connection counts as unhealthy, even if only one tenant sends
+/// requests.
 #[tokio::test]
 async fn a_worker_that_breaks_everything_off_is_found_out_by_its_probe() {
     for (others, has_health) in [(false, false), (true, true)] {
@@ -141,7 +145,8 @@ async fn a_worker_that_breaks_everything_off_is_found_out_by_its_probe() {
     }
 }
 
-/// The backend has read the request, and may have run it: it does not get it a second time.
+/// The backend has read the request, and may have run it, so it does not get the request a second
+/// time.
 #[tokio::test]
 async fn a_request_that_was_sent_is_not_sent_again_after_a_reset() {
     let backends = [Breaking::start().await];
@@ -164,7 +169,7 @@ async fn a_request_that_was_sent_is_not_sent_again_after_a_reset() {
     house.close().await;
 }
 
-/// Of a connection that the backend closed while nothing was on it, nobody notices anything.
+/// If the backend closes a connection while it is idle, no client gets an error.
 #[tokio::test]
 async fn a_connection_that_was_closed_while_idle_costs_no_request() {
     let backends = [Breaking::start().await];
@@ -178,7 +183,7 @@ async fn a_connection_that_was_closed_while_idle_costs_no_request() {
     house.close().await;
 }
 
-/// With another worker there, the request is tried on it once, and the ledger has both attempts.
+/// With another worker, the request is retried there once, and the ledger has both attempts.
 #[tokio::test]
 async fn a_reset_is_retried_on_another_worker_where_the_ledger_shows_it() {
     let backends = [Breaking::start().await, Breaking::start().await];

@@ -1,4 +1,4 @@
-//! Who may no longer come in while its requests wait.
+//! Tests of tenants and keys that are disabled or revoked while their requests wait.
 
 use fairgate_store::{
     AttemptOutcome, Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, KeyPatch, TenantPatch,
@@ -17,7 +17,8 @@ fn chat(content: &str) -> Value {
     json!({"model": "sim", "messages": [{"role": "user", "content": content}], "max_tokens": 9})
 }
 
-/// Has one request in flight and two waiting, changes the directory, and sees what becomes of them.
+/// Starts one request in flight and two waiting ones, changes the directory, and checks the results
+/// of all three.
 async fn refused_after(
     change: impl FnOnce(String) -> DirectoryChange,
     status: StatusCode,

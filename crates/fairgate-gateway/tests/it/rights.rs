@@ -1,4 +1,5 @@
-//! What a request may choose: class, priority, worker, taints. And what it is told where it may not.
+//! Tests of the choices of a request (class, priority, worker, taints), and of the refusals without
+//! the right.
 
 mod gaming;
 mod workers;

@@ -1,5 +1,5 @@
-//! The router: prompts go where their prefix is cached, classes follow from what is not, and what a worker held goes with its
-//! process.
+//! Tests of the router: prompts go to the worker that has their prefix cached, classes follow from
+//! the uncached tokens, and the index of a worker ends with the worker's process.
 
 mod oracle;
 mod replayed;
@@ -25,7 +25,7 @@ fn index(scope: PrefixScope) -> Option<PrefixIndexConfig> {
     Some(PrefixIndexConfig { scope, cache_tokens: 100_000, memory_bytes_max: 8 << 20 })
 }
 
-/// A backend with a prefix cache.
+/// Starts a backend with a prefix cache.
 fn caching(addr: std::net::SocketAddr) -> Sim {
     let options = SimOptions {
         slots: 64,
@@ -36,7 +36,7 @@ fn caching(addr: std::net::SocketAddr) -> Sim {
     Sim::start(addr, options).unwrap()
 }
 
-/// A conversation about a topic: a long system prompt, and so many turns.
+/// Returns a conversation about a topic: a long system prompt, and this number of turns.
 fn conversation(topic: &str, turns: usize) -> Value {
     let mut messages = vec![json!({"role": "system", "content": format!("{topic} ").repeat(600)})];
     for turn in 0..turns {
@@ -47,7 +47,7 @@ fn conversation(topic: &str, turns: usize) -> Value {
     json!({"model": "sim", "messages": messages, "max_tokens": 8})
 }
 
-/// Asks, and says the worker, the cached tokens and the class of the row.
+/// Sends a request, and returns the worker, the cached tokens and the class of its row.
 async fn ask(house: &House, key: &str, body: &Value, pin: Option<&str>) -> (String, u64, String) {
     let mut question = post(CHAT, body).key(key);
     if let Some(worker) = pin {
@@ -115,7 +115,7 @@ policy_classes:
   - {name: urgent, quantum: 4096}
 ";
 
-/// The embedded configuration with the classes of that policy.
+/// Returns the embedded configuration with the classes of that policy.
 fn with_policy(folder: &Folder, url: &str) -> Config {
     std::fs::write(folder.0.join("policy.yaml"), POLICY).unwrap();
     let text = format!(
@@ -213,7 +213,7 @@ async fn tenants_that_do_not_share_caches_have_salts_of_their_own() {
     house.close().await;
 }
 
-/// What is believed of the caches of the workers: input, cached and expected tokens by worker.
+/// Returns the assumed cache hits of the workers: input, cached and expected tokens by worker.
 fn hits(house: &House) -> Vec<(String, Option<CacheView>)> {
     house.gateway.data_plane().pools.all()[0]
         .workers()
@@ -301,7 +301,7 @@ async fn a_cache_that_is_smaller_than_believed_is_learned_and_shown() {
     sim.stop().await;
 }
 
-/// Asks as a session, and says the worker.
+/// Sends a request of a session, and returns the worker.
 async fn ask_in(house: &House, session: &str, body: &Value) -> String {
     let question = post(CHAT, body).key(&house.key).header("x-fairgate-session", session);
     let answer = question.ask(house.gateway.addr()).await;

@@ -1,4 +1,4 @@
-//! The price of time in a slot: who sets it, and who pays it.
+//! Tests of the price of time in a slot: how it is set, and what it is charged for.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::support::{
 
 const CHAT: &str = "/v1/chat/completions";
 const EMBEDDINGS: &str = "/v1/embeddings";
-/// Tokens a second by the default `output_default`.
+/// Tokens per second with the default `output_default`.
 const DEFAULT_RATE: f64 = 51.2;
 
 fn chat() -> Value {
@@ -23,7 +23,8 @@ fn chat() -> Value {
     json!({"model": "sim", "stream": true, "max_tokens": 50, "messages": messages})
 }
 
-/// A request that the upstream completes after `held`, and for which it reports so many input tokens.
+/// Sends a request that the upstream completes after `held`, and for which it reports this number
+/// of input tokens.
 async fn completed(
     upstream: &mut Scripted,
     house: &House,
@@ -45,7 +46,7 @@ async fn completed(
     assert_eq!(asking.await.unwrap().status, StatusCode::OK);
 }
 
-/// A stream that its client leaves after 300 ms. Returns its row.
+/// Sends a stream that its client leaves after 300 ms. Returns its row.
 async fn abandoned(upstream: &mut Scripted, house: &House, key: &str) -> AttemptRow {
     let before = house.rows().await.len();
     let (question, addr) = (post(CHAT, &chat()).key(key), house.gateway.addr());
@@ -62,7 +63,7 @@ async fn abandoned(upstream: &mut Scripted, house: &House, key: &str) -> Attempt
     row
 }
 
-/// Tokens a second that an attempt was charged.
+/// Returns the tokens per second that an attempt was charged.
 fn rate(row: &AttemptRow) -> f64 {
     row.charged as f64 / seconds(row)
 }
@@ -73,14 +74,14 @@ fn seconds(row: &AttemptRow) -> f64 {
 
 const FIFTH: Duration = Duration::from_millis(200);
 
-/// 50 embeddings of 300 000 tokens, each answered at once.
+/// Sends 50 embeddings of 300 000 tokens, each answered at once.
 async fn loud_embeddings(upstream: &mut Scripted, house: &House, key: &str) {
     for _ in 0..50 {
         completed(upstream, house, key, (EMBEDDINGS, 300_000, Duration::ZERO)).await;
     }
 }
 
-/// The attack: before it, and after it, the victim's abandoned stream costs the same.
+/// The victim's abandoned stream costs the same before and after the attack.
 #[tokio::test]
 async fn one_tenants_embeddings_do_not_set_the_price_of_anothers_abandoned_stream() {
     let mut upstream = Scripted::start().await;
@@ -96,7 +97,7 @@ async fn one_tenants_embeddings_do_not_set_the_price_of_anothers_abandoned_strea
     house.close().await;
 }
 
-/// The same beside an honest tenant that embeds and nobody else.
+/// The same with an honest tenant that sends embeddings, and no attacker.
 #[tokio::test]
 async fn embeddings_beside_a_chat_leave_the_price_of_its_time_alone() {
     let mut upstream = Scripted::start().await;
@@ -140,8 +141,8 @@ async fn the_only_other_tenant_does_not_set_the_price_and_a_budget_pays_no_more_
     house.close().await;
 }
 
-/// Slot-seconds of the tenant `acme`, in percent of those of both tenants, over the attempts that began after `from`
-/// microseconds of the run.
+/// Returns the slot-seconds of the tenant `acme`, in percent of those of both tenants, over the
+/// attempts that began after `from` microseconds of the run.
 fn share_of_first(rows: &[AttemptRow], from: i64) -> f64 {
     let began = rows.iter().map(|row| row.started_at.0).min().unwrap();
     let granted = |row: &&AttemptRow| {
@@ -157,14 +158,16 @@ fn share_of_first(rows: &[AttemptRow], from: i64) -> f64 {
 }
 
 const RUN: Duration = Duration::from_secs(5);
-/// Microseconds at the start of a run that are not judged: what failing requests cost is not known yet.
+/// Time at the start of a run that is not judged, in microseconds, because the cost of failing
+/// requests is not known yet.
 const WARM_UP: i64 = 1_000_000;
 
-/// How often an experiment is repeated whose shares are off: whatever else the machine has to do disturbs one of them. An
-/// attack that works does so each time.
+/// Number of times that an experiment is repeated if its shares are wrong. Other load on the
+/// machine may disturb one run, but an attack that works succeeds in every run.
 const RUNS: usize = 3;
 
-/// Repeats an experiment until it gives the honest tenant its half of the time, −5 points and at most `most` percent.
+/// Repeats an experiment until the honest tenant gets its half of the time: at least 5 points less
+/// than half, and at most `most` percent.
 async fn gets_half_of_the_time<F: Future<Output = f64>>(most: f64, run: impl Fn() -> F) {
     let mut shares = Vec::new();
     for _ in 0..RUNS {
@@ -177,7 +180,7 @@ async fn gets_half_of_the_time<F: Future<Output = f64>>(most: f64, run: impl Fn(
     panic!("the honest tenant has {shares:.1?} % of the time");
 }
 
-/// One token is asked for, and the slot is held for five times as long as by others.
+/// The client requests one token, and holds the slot five times as long as other clients.
 #[tokio::test]
 async fn requests_for_one_token_that_hold_slots_and_fail_get_their_share_of_the_time() {
     gets_half_of_the_time(55.0, share_beside_requests_for_one_token).await;
@@ -221,7 +224,7 @@ async fn share_beside_requests_for_one_token() -> f64 {
     share
 }
 
-/// A pool of leases with four slots.
+/// Starts a pool of leases with four slots.
 async fn leasing() -> House {
     house_with("http://127.0.0.1:9", |config| {
         lease_pool(config, 4, Duration::from_secs(15), UNSTATED_QUOTA);
@@ -229,7 +232,8 @@ async fn leasing() -> House {
     .await
 }
 
-/// One client that leases slots until the end of the run: it holds each for a time, and then says `word` with `body`.
+/// A client that leases slots until the end of the run. It holds each for a time, and then reports
+/// `word` with `body`.
 async fn lease_in_a_loop(
     house: &House,
     key: &str,
@@ -256,8 +260,8 @@ async fn lease_in_a_loop(
     }
 }
 
-/// Runs an honest tenant, whose calls take 50 ms and 40 tokens, beside one whose leases end in this way after 300 ms.
-/// Returns the honest tenant's share of the time.
+/// Runs an honest tenant, whose calls take 50 ms and 40 tokens, beside a tenant whose leases end
+/// with this report after 300 ms. Returns the honest tenant's share of the time.
 async fn share_beside(word: &str, body: Value) -> f64 {
     let house = leasing().await;
     let attacker = house.tenant("attacker", DirectoryLimits::default()).await;
@@ -284,8 +288,8 @@ async fn leases_of_cost_one_that_hold_slots_and_fail_get_their_share_of_the_time
     gets_half_of_the_time(55.0, || share_beside("settle", report.clone())).await;
 }
 
-/// Whatever is reported, the time in the slot is paid: a completed call of no tokens, a provider's 429 that ends the
-/// lease, and one that returns it to the queue.
+/// The time in the slot is paid whatever is reported: a completed call without tokens, a provider's
+/// 429 that ends the lease, or a 429 that returns it to the queue.
 #[tokio::test]
 async fn leases_reported_as_nothing_or_as_refused_get_their_share_of_the_time() {
     let refused = json!({"status": 429, "headers": {"retry-after-ms": "0"}});

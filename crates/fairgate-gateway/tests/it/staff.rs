@@ -1,4 +1,5 @@
-//! Workers that come and go while requests run: added, drained and removed by an operator, found by name, killed.
+//! Tests of workers that are added, drained and removed by an operator, found through DNS, or
+//! killed while requests run.
 
 mod engines;
 mod names;
@@ -55,7 +56,7 @@ fn names(gateway: &Gateway) -> Vec<String> {
     views(gateway).into_iter().map(|worker| worker.name).collect()
 }
 
-/// The workers that the scheduler knows.
+/// Returns the names of the scheduler's workers.
 async fn in_core(gateway: &Gateway) -> Vec<String> {
     let snapshot = gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let workers = snapshot.workers.map(|workers| workers.list).unwrap_or_default();

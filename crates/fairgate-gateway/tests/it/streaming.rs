@@ -1,4 +1,4 @@
-//! What passes through: byte for byte, and chunk by chunk.
+//! Tests that answers pass through unchanged, byte for byte and chunk by chunk.
 
 use bytes::Bytes;
 use fairgate_store::{AttemptOutcome, UsageSource};
@@ -221,7 +221,8 @@ async fn a_large_answer_passes_as_it_comes() {
     house.close().await;
 }
 
-/// Engines send an empty event with a role as soon as they have a request: that is no token.
+/// Engines send an event with a role and no text as soon as they get a request. That event is not
+/// the first token.
 #[tokio::test]
 async fn the_first_token_is_the_first_that_says_something() {
     let mut upstream = Scripted::start().await;
@@ -259,8 +260,9 @@ async fn the_first_token_is_the_first_that_says_something() {
     house.close().await;
 }
 
-/// Each piece costs the meter, the client's connection and the system a fixed amount of work, so an upstream that sends
-/// single bytes must not make one piece of each. Work is counted, not time: the pieces that the client gets.
+/// Each piece causes a fixed amount of work in the meter, the client's connection and the system.
+/// So an upstream that sends single bytes must not cause one piece for each byte. The test counts
+/// the pieces that the client gets, not the time.
 #[tokio::test]
 async fn single_bytes_that_are_there_already_go_on_as_few_pieces() {
     let mut upstream = Scripted::start().await;

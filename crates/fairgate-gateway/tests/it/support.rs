@@ -1,4 +1,4 @@
-//! A gateway with backends behind it, on loopback, with a store of its own.
+//! Starts gateways with backends on loopback, each with its own store.
 
 pub mod breaking;
 pub mod client;
@@ -19,10 +19,10 @@ use fairgate_store::{
     LedgerQuery, Store, StoreOptions, UnixMicros,
 };
 
-/// How long a test waits for something that must happen.
+/// Longest wait for an event that must happen.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// A folder that is gone with the test.
+/// A folder that is removed at the end of the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -42,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// A gateway at work, with one tenant and one key.
+/// A running gateway, with one tenant and one key.
 pub struct House {
     pub gateway: Gateway,
     pub store: Store,
@@ -50,7 +50,7 @@ pub struct House {
     pub folder: Folder,
 }
 
-/// A backend that answers at once.
+/// Starts a backend that answers at once.
 pub fn sim() -> Sim {
     let options = SimOptions {
         steering: true,
@@ -61,7 +61,7 @@ pub fn sim() -> Sim {
     Sim::start(([127, 0, 0, 1], 0).into(), options).unwrap()
 }
 
-/// The configuration of a gateway in front of one backend at this address.
+/// Returns the configuration of a gateway with one backend at this address.
 pub fn config(folder: &Folder, url: &str) -> Config {
     let mut config =
         Config::embedded(folder.0.clone(), ([127, 0, 0, 1], 0).into(), url.parse().unwrap());
@@ -70,7 +70,7 @@ pub fn config(folder: &Folder, url: &str) -> Config {
     config
 }
 
-/// Another backend of the same kind.
+/// Returns another upstream with the same settings.
 pub fn beside(config: &Config, name: &str, url: &str) -> UpstreamConfig {
     UpstreamConfig { name: name.into(), url: url.parse().unwrap(), ..config.upstreams[0].clone() }
 }
@@ -78,7 +78,7 @@ pub fn beside(config: &Config, name: &str, url: &str) -> UpstreamConfig {
 /// Path of the lease API.
 pub const LEASES: &str = "/v1/leases";
 
-/// The quota of a provider of which the file says nothing.
+/// The quota of a provider whose limits the file does not state.
 pub const UNSTATED_QUOTA: QuotaConfig = QuotaConfig {
     account: None,
     requests_per_minute: None,
@@ -88,7 +88,7 @@ pub const UNSTATED_QUOTA: QuotaConfig = QuotaConfig {
     shared_limits: false,
 };
 
-/// Adds a pool of leases, which comes before the other one by its name.
+/// Adds a pool of leases. By its name, it comes before the other pool.
 pub fn lease_pool(
     config: &mut Config,
     capacity: u64,
@@ -107,7 +107,7 @@ pub fn lease_pool(
     config.pools.last_mut().unwrap()
 }
 
-/// A health path that is asked once at the start, and then only where requests fail.
+/// Returns a health check that runs once at the start, and then only after failed requests.
 pub fn asked_when_suspect() -> Option<HealthConfig> {
     Some(HealthConfig {
         path: "/health".into(),
@@ -118,12 +118,12 @@ pub fn asked_when_suspect() -> Option<HealthConfig> {
     })
 }
 
-/// A gateway in front of one backend at this address.
+/// Starts a gateway with one backend at this address.
 pub async fn house(url: &str) -> House {
     house_with(url, |_| {}).await
 }
 
-/// The same, with another configuration.
+/// Starts a gateway with one backend at this address, and a changed configuration.
 pub async fn house_with(url: &str, change: impl FnOnce(&mut Config)) -> House {
     let folder = Folder::new();
     let mut config = config(&folder, url);
@@ -131,7 +131,7 @@ pub async fn house_with(url: &str, change: impl FnOnce(&mut Config)) -> House {
     house_in(folder, config, DirectoryLimits::default()).await
 }
 
-/// A gateway of this configuration, whose tenant has these limits.
+/// Starts a gateway with this configuration. Its tenant has these limits.
 pub async fn house_in(folder: Folder, config: Config, limits: DirectoryLimits) -> House {
     let options = StoreOptions {
         spool: Some(config.store.spool.clone()),
@@ -150,12 +150,13 @@ pub async fn house_in(folder: Folder, config: Config, limits: DirectoryLimits) -
     House { gateway, store, key, folder }
 }
 
-/// The rights of a key from before keys were closed: all classes, leases and foreign ids.
+/// Returns the rights of a key of an early version: all classes, leases and foreign ids.
 pub fn open_rights() -> KeyRights {
     KeyRights { classes: None, may_lease: true, may_use_foreign_ids: true, ..KeyRights::default() }
 }
 
-/// Makes a tenant with one key that has [`open_rights`], in a group of its own, and gives the key.
+/// Creates a tenant with one key that has [`open_rights`], in a group of its own, and returns the
+/// key.
 pub async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) -> String {
     let at = UnixMicros(0);
     let group = DirectoryChange::AddGroup {
@@ -185,27 +186,27 @@ pub async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) -> Strin
 }
 
 impl House {
-    /// Changes the directory, and has the gateway follow it.
+    /// Changes the directory, and makes the gateway apply the change.
     pub async fn change(&self, change: DirectoryChange) -> DirectoryChangeResult {
         let changed = self.store.change("test", UnixMicros(0), change).await.unwrap();
         self.gateway.data_plane().directory_sync.refresh().await.unwrap();
         changed
     }
 
-    /// Another tenant in a group of its own, and its key.
+    /// Creates another tenant in a group of its own, and returns its key.
     pub async fn tenant(&self, name: &str, limits: DirectoryLimits) -> String {
         let key = tenant(&self.store, name, limits).await;
         self.gateway.data_plane().directory_sync.refresh().await.unwrap();
         key
     }
 
-    /// Another key of a tenant.
+    /// Creates another key of a tenant.
     pub async fn key(&self, tenant: &str, limits: DirectoryLimits, classes: &[&str]) -> String {
         let classes = Some(classes.iter().map(|&class| class.into()).collect());
         self.key_with(tenant, limits, KeyRights { classes, ..KeyRights::default() }).await
     }
 
-    /// Another key of a tenant, which may choose these things.
+    /// Creates another key of a tenant, with these rights.
     pub async fn key_with(
         &self,
         tenant: &str,
@@ -223,12 +224,12 @@ impl House {
         self.change(key).await.secret.unwrap().expose().to_owned()
     }
 
-    /// All rows of the ledger, oldest first.
+    /// Returns all rows of the ledger, oldest first.
     pub async fn rows(&self) -> Vec<AttemptRow> {
         rows(&self.store).await
     }
 
-    /// Waits until there are so many rows, and gives them.
+    /// Waits until the ledger has this number of rows, and returns them.
     pub async fn rows_soon(&self, count: usize) -> Vec<AttemptRow> {
         let found = async {
             loop {
@@ -242,7 +243,7 @@ impl House {
         tokio::time::timeout(SOON, found).await.expect("the rows come")
     }
 
-    /// Waits until nothing waits or is in flight in the first pool.
+    /// Waits until no request waits or is in flight in the first pool.
     pub async fn quiet(&self) {
         let quiet = async {
             loop {
@@ -256,7 +257,7 @@ impl House {
         tokio::time::timeout(SOON, quiet).await.expect("nothing is left behind");
     }
 
-    /// Waits until the first pool looks so.
+    /// Waits until the first pool's status meets the condition.
     pub async fn until(&self, is: impl Fn(&fairgate_runtime::GateStatus) -> bool) {
         let seen = async {
             loop {
@@ -270,7 +271,7 @@ impl House {
         tokio::time::timeout(SOON, seen).await.expect("the pool comes to look so");
     }
 
-    /// Checks that nothing was left behind, and ends.
+    /// Checks that no request or reservation is left, and stops the gateway.
     pub async fn close(self) {
         self.quiet().await;
         let drained = self.gateway.drain(Duration::from_secs(5)).await;
@@ -278,7 +279,7 @@ impl House {
     }
 }
 
-/// All rows of a ledger, oldest first.
+/// Returns all rows of a ledger, oldest first.
 pub async fn rows(store: &Store) -> Vec<AttemptRow> {
     let query = LedgerQuery { limit: 1000, ..LedgerQuery::default() };
     let mut rows = store.attempts(query).await.unwrap();

@@ -1,4 +1,4 @@
-//! Calls under task keys: whose they are, who may still make them, and what they may use.
+//! Tests of calls with task keys: their owner, when they are accepted, and what they may use.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl House {
         self.fleet(vec![(sql, values)]).await;
     }
 
-    /// A task that nobody has.
+    /// Adds a task that no agent holds.
     async fn task(&self, id: &str, project: &str) {
         let sql = "INSERT INTO fleet_tasks (id, project, made, title, state, priority, retries, retries_max, \
              open_needs, affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
@@ -65,7 +65,7 @@ impl House {
         self.fleet(vec![(sql, vec![id.into(), project.into()]), (prompt, vec![id.into()])]).await;
     }
 
-    /// Gives a task to an agent, with so much set aside; its key.
+    /// Gives a task to an agent with this reservation, and returns its task key.
     async fn claim(&self, task: &str, agent: &str, reserved: i64) -> String {
         let key = format!("fgt-{task}-{agent}-0123456789");
         let sql = "UPDATE fleet_tasks SET state = 'IN_PROGRESS', epoch = epoch + 1, agent = $1, key_hash = $2, \
@@ -77,14 +77,14 @@ impl House {
         key
     }
 
-    /// A project with one task that an agent has; its key.
+    /// Adds a project with one task that an agent holds, and returns the task key.
     async fn one_task(&self, budget: Option<i64>, reserved: i64) -> String {
         self.project("web", 1000, budget).await;
         self.task("web-1", "web").await;
         self.claim("web-1", "bot", reserved).await
     }
 
-    /// The limit that was noted for a task: how many seconds from now it ends, and which it is.
+    /// Returns the limit that was noted for a task: the seconds until its end, and its name.
     async fn limit(&self, task: &str) -> Option<(i64, String)> {
         let task = task.to_owned();
         let work = move |transaction: &mut dyn Transaction| {
@@ -121,7 +121,8 @@ fn claim_of(row: &AttemptRow) -> Option<(&str, &str, u64)> {
     row.claim.as_ref().map(|TaskClaim { project, task, epoch }| (&**project, &**task, *epoch))
 }
 
-/// A tenant that was added at another server a moment ago. This server looks for changes every two seconds.
+/// A tenant was added at another server a moment ago. This server looks for changes every two
+/// seconds.
 #[tokio::test]
 async fn the_task_keys_of_a_new_tenant_work_at_once() {
     let sim = sim();
@@ -187,7 +188,7 @@ async fn a_call_is_its_projects_whatever_its_headers_say() {
     house.close().await;
 }
 
-/// A policy by agent sees the agents of claims, whatever the clients call themselves.
+/// A policy by agent uses the agents of claims, whatever names the clients send.
 #[tokio::test]
 async fn a_policy_by_agent_shares_between_the_agents_of_claims() {
     let mut upstream = Scripted::start().await;
@@ -234,7 +235,7 @@ async fn a_policy_by_agent_shares_between_the_agents_of_claims() {
     house.close().await;
 }
 
-/// A task key may choose what its project may, and nothing more.
+/// A task key may choose what its project may choose, and nothing else.
 #[tokio::test]
 async fn a_task_key_has_its_projects_rights() {
     let sim = sim();
@@ -629,7 +630,7 @@ async fn a_providers_limit_is_noted_for_the_task() {
     sim.kill().await;
 }
 
-/// Caps count over all claims of the task, and with what calls in flight may still use.
+/// Caps count all claims of the task, and the tokens that calls in flight may still use.
 #[tokio::test]
 async fn a_task_may_use_no_more_than_its_cap() {
     let mut upstream = Scripted::start().await;

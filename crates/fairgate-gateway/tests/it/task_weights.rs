@@ -1,4 +1,5 @@
-//! Weights of requests in a load node: by model, by header and by lease, up to the key's right.
+//! Tests of weights of requests in a load node: by model, by header and by lease, up to the key's
+//! right.
 
 use fairgate_config::Config;
 use fairgate_journal::parse_policy;
@@ -15,7 +16,8 @@ use crate::support::{House, UNSTATED_QUOTA, house_with, lease_pool};
 const CHAT: &str = "/v1/chat/completions";
 const BY_TENANT: &str = r#"{"load":{"by":"tenant"}}"#;
 
-/// One slot, a load node over tenants, and a small and a large model; `own` is an alias of the large one.
+/// Configures one slot, a load node over tenants, and a small and a large model. `own` is an alias
+/// of the large model.
 fn load_pool(config: &mut Config) {
     let pool = &mut config.pools[0];
     pool.capacity = 1;
@@ -50,7 +52,8 @@ fn asking(house: &House, question: Question) -> JoinHandle<Answer> {
     tokio::spawn(async move { question.ask(addr).await })
 }
 
-/// Submits the questions one after the other while the slot is held, and gives the senders in the order of their grants.
+/// Submits the requests one after the other while the slot is held, and returns the senders in the
+/// order of their grants.
 async fn order(house: &House, upstream: &mut Scripted, questions: Vec<Question>) -> Vec<String> {
     let blocker = asking(house, ask(&house.key, "gpt-4o-mini"));
     let held = upstream.call().await;
@@ -171,7 +174,7 @@ async fn a_weight_that_would_do_nothing_is_refused() {
     house.close().await;
 }
 
-/// A pool of one leased slot with this policy, which comes before the other one by its name.
+/// Starts a pool of one leased slot with this policy. By its name, it comes before the other pool.
 async fn leasing(policy: &str) -> House {
     house_with("http://127.0.0.1:9", |config| {
         let pool = lease_pool(config, 1, Duration::from_secs(60), UNSTATED_QUOTA);

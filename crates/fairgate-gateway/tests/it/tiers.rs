@@ -1,4 +1,5 @@
-//! Own and hosted workers side by side: what was used on which, as it is shown, and what a model may use on hosted ones.
+//! Tests of own and hosted workers side by side: the use of each as it is shown, and a model's use
+//! of hosted workers.
 
 use fairgate_config::{HostedBudget, HostedOverBudget};
 use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::admin::{seen_by, seen_by_admin};
 use crate::hosted::{flood_small, three_workers};
 
-/// Hosted tokens cost; own ones do not.
+/// Returns prices for hosted tokens; own tokens cost nothing.
 fn prices() -> ModelPrices {
     let rates = PriceRates {
         input: PerMillion::parse("2.50").unwrap(),
@@ -83,7 +84,8 @@ async fn both_tiers_and_money_are_shown() {
 
 const HOSTED_TOKENS: u64 = 300;
 
-/// Requests of two tenants under a model's budget on hosted workers. What is over it waits, or is refused.
+/// Sends requests of two tenants under a model's budget for hosted workers. Requests beyond the
+/// budget wait or are refused.
 async fn under_a_models_budget(over: HostedOverBudget) {
     let (house, sims) = three_workers(|config| {
         config.pools[0].models[0].hosted_budget =

@@ -1,5 +1,5 @@
-//! Neither a file nor the database takes rows: whoever sees an answer end has a row all the same, or the operator has chosen
-//! otherwise and sees what that costs.
+//! Tests with no place for rows, neither in a file nor in the database. Each ended answer still has
+//! a row, unless the operator has chosen otherwise.
 
 use bytes::Bytes;
 use fairgate_config::OnStoreFailure;
@@ -22,18 +22,18 @@ fn chat(model: &str, stream: bool) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": "rivers"}], "stream": stream})
 }
 
-/// A gateway with a stream and a document under way, whose rows nothing takes any more.
+/// A gateway with a stream and a document in flight, when rows can no longer be stored.
 struct Full {
     house: House,
     upstream: Scripted,
-    /// Somebody who holds the database.
+    /// Connection that locks the database.
     holder: rusqlite::Connection,
     stream: Option<Response<Incoming>>,
     stream_pieces: Option<UnboundedSender<Bytes>>,
     document: Option<(JoinHandle<Answer>, Call)>,
-    /// A request whose worker can break the connection off.
+    /// A request whose worker can break the connection.
     broken: Option<(JoinHandle<Answer>, Call)>,
-    /// The ids of requests that were answered while rows were still kept.
+    /// Ids of the requests that were answered while rows could still be stored.
     answered: Vec<String>,
 }
 
@@ -77,7 +77,8 @@ impl Full {
         full
     }
 
-    /// Asks for a model that there is none of, which makes a row each, until rows are kept no more.
+    /// Requests a model that does not exist, which makes a row each time, until rows can no longer
+    /// be stored.
     async fn fill(&mut self) {
         let filled = async {
             while self.house.store.can_record() {
@@ -100,7 +101,8 @@ impl Full {
         live.ask(self.house.gateway.addr()).await.json()
     }
 
-    /// The database takes rows again; what was kept comes in, and the gateway serves.
+    /// Lets the database accept rows again, and checks that the stored rows arrive and that the
+    /// gateway serves.
     async fn recover(mut self) {
         self.holder.execute_batch("ROLLBACK").unwrap();
         let back = async {

@@ -1,4 +1,4 @@
-//! Workers that are unwell: what clients are told, and when to come back.
+//! Tests of workers that are unhealthy: the clients' errors and their times to retry.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn ask(house: &House) -> Answer {
     post("/v1/chat/completions", &chat).key(&house.key).ask(house.gateway.addr()).await
 }
 
-/// Two backends `sim` and `b` behind one pool, which are left alone for long after one failure.
+/// Starts a pool with the backends `sim` and `b`. After one failure, a backend is paused for long.
 async fn two(a: &str, b: &str) -> House {
     house_with(a, |config| {
         config.upstreams[0].breaker.failures = 1;
@@ -162,7 +162,7 @@ async fn until_broken(house: &House, worker: &str) {
     tokio::time::timeout(SOON, broken).await.expect("the worker breaks");
 }
 
-/// Asks until the pool has heard that its worker is unwell.
+/// Sends requests until the pool knows that its worker is overloaded.
 async fn until_overloaded(house: &House) -> Answer {
     let refused = async {
         loop {

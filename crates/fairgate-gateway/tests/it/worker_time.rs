@@ -1,4 +1,5 @@
-//! Pools that share the time of their workers: what is counted, what stays in tokens, and what a reload does.
+//! Tests of pools that share the time of their workers: the cost that is counted, the numbers that
+//! stay in tokens, and reloads.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -46,7 +47,8 @@ pub(crate) fn work(row: &AttemptRow) -> RequestWork {
     RequestWork { input, cached, output, choices: 1 }
 }
 
-/// What a flow's requests cost so far, summed over all flows, as a state file would say. Each flow is in one node only.
+/// Returns the cost of all requests so far, summed over all flows, as a state file would state it.
+/// Each flow is in one node only.
 pub(crate) fn served(snapshot: &Snapshot) -> u64 {
     let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(snapshot).unwrap();
@@ -72,7 +74,7 @@ pub(crate) async fn snapshot(house: &House) -> Snapshot {
     house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap()
 }
 
-/// A request that the upstream answers at once with this usage.
+/// Sends a request that the upstream answers at once with this usage.
 pub(super) async fn answered(
     upstream: &mut Scripted,
     house: &House,
@@ -113,14 +115,14 @@ async fn the_scheduler_counts_microseconds_and_the_row_counts_tokens() {
     house.close().await;
 }
 
-/// What two tenants got: microseconds of worker time and tokens of each.
+/// Microseconds of worker time and tokens that two tenants got.
 struct TwoTenants {
     time: [u64; 2],
     tokens: [u64; 2],
 }
 
-/// Two tenants of equal weight, one with long prompts and one with long answers, keep a worker with two slots full
-/// until 240 requests have ended.
+/// Two tenants of equal weight, one with long prompts and one with long answers, keep a worker with
+/// two slots full until 240 requests have ended.
 async fn two_tenants(change: impl FnOnce(&mut Config)) -> TwoTenants {
     let options =
         SimOptions { slots: 2, prefix_cache_blocks: 0, steering: true, ..SimOptions::instant() };
@@ -177,7 +179,7 @@ async fn long_prompts_and_long_answers_get_equal_worker_time() {
     assert!(time[1] > 3 * time[0], "in tokens: {time:?} µs, {tokens:?} tokens");
 }
 
-/// The columns of a row that count tokens.
+/// Returns the columns of a row that count tokens.
 pub(super) fn in_tokens(row: &AttemptRow) -> Value {
     json!({
         "estimate": row.estimate, "estimate_uncached": row.estimate_uncached, "charged": row.charged,
@@ -255,7 +257,7 @@ async fn work_that_does_not_complete_pays_its_part_of_the_worker() {
     house.close().await;
 }
 
-/// Reads the journal of the pool, and returns its events and the state to which they lead.
+/// Reads the journal of the pool, and returns its events and the state after the last event.
 pub(crate) fn replayed(folder: &Folder) -> (Vec<Event>, Snapshot) {
     let journal = folder.0.join("journal").join("sim");
     let mut files: Vec<_> =
@@ -345,7 +347,7 @@ async fn another_unit_begins_the_books_anew_also_across_a_restart() {
     house.close().await;
 }
 
-/// The same gateway, stopped and started again with a changed configuration.
+/// Stops the gateway, and starts it again with a changed configuration.
 pub(crate) async fn restarted(house: House, change: impl FnOnce(&mut Config)) -> (House, Config) {
     let mut config = (*house.gateway.data_plane().config.load_full()).clone();
     let House { gateway, key, folder, .. } = house;
@@ -398,7 +400,8 @@ async fn a_pool_view_names_its_unit_and_calls_nothing_else_tokens() {
     house.close().await;
 }
 
-/// Also a pool that counts tokens learns, so that one can see what a change would bring.
+/// A pool that counts tokens also learns prices, so that an operator can see what a change of the
+/// unit would bring.
 #[tokio::test]
 async fn a_pool_that_counts_tokens_learns_the_prices_of_its_worker() {
     let options = SimOptions {

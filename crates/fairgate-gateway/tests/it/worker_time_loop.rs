@@ -1,4 +1,4 @@
-//! A worker whose prices are learned while two tenants keep it full, over real sockets.
+//! Test of a worker whose prices are learned while two tenants keep it full, over real sockets.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,16 +19,17 @@ use crate::worker_time::{CHAT, replayed, served, snapshot};
 
 /// Slots of the engine.
 const SLOTS: u64 = 16;
-/// Length of the run, and of its last part, in which shares are measured.
+/// Length of the run. Shares are measured in its last part, of the length `MEASURED`.
 const RUN: Duration = Duration::from_secs(26);
 const MEASURED: Duration = Duration::from_secs(12);
-/// Milliseconds that the engine takes for a step, a prompt, a token of it, and a token of context in a step.
+/// Milliseconds that the engine takes for a step.
 const STEP_MS: f64 = 10.0;
 const PROMPT_MS: f64 = 6.0;
 const INPUT_MS: f64 = 0.02;
 const CONTEXT_MS: f64 = 0.0001;
 
-/// Tenants with the input and output tokens of their requests. The first one has long prompts, the second long answers.
+/// Tenants with the input and output tokens of their requests. The first tenant has long prompts,
+/// the second long answers.
 const TENANTS: [(&str, u64, u64); 2] = [("acme", 2000, 8), ("writes", 100, 128)];
 
 /// A request that the engine decodes.
@@ -75,7 +76,7 @@ async fn engine(mut upstream: Scripted, spent: SpentTime) {
     }
 }
 
-/// Takes over a request, whose text says its tenant.
+/// Takes over a request. Its text names its tenant.
 fn arrived(call: Call) -> Decoding {
     let body: Value = serde_json::from_slice(call.request.body()).unwrap();
     let text = body["messages"][0]["content"].as_str().unwrap();
@@ -103,7 +104,7 @@ fn write_token(one: &mut Decoding) -> bool {
     false
 }
 
-/// A question of a tenant, with a text of about as many tokens as the engine will count.
+/// Returns a request of a tenant, with a text of about as many tokens as the engine will count.
 fn question(tenant: usize, key: &str) -> Question {
     let (name, input, _) = TENANTS[tenant];
     let text = format!("{name} {}", "rivers ".repeat(usize::try_from(input).unwrap() * 4 / 7));
@@ -117,8 +118,9 @@ async fn calibration(house: &House) -> Value {
     get(path).key("admin").ask(house.gateway.addr()).await.json()
 }
 
-/// Prices that nobody has stated give both tenants the same part of the engine's time. The journal of the run, in which
-/// the prices changed several times, leads to the same state; rows name their prices, and the audit trail has them.
+/// Learned prices give both tenants the same part of the engine's time. The prices change several
+/// times during the run. The journal leads to the same state, rows name their prices, and the audit
+/// trail has these prices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn learned_prices_give_equal_parts_of_the_engine() {
     let upstream = Scripted::start().await;
@@ -167,7 +169,8 @@ async fn learned_prices_give_equal_parts_of_the_engine() {
     running.abort();
 }
 
-/// More than one price set was in force, each row names one of them, and the audit trail has each.
+/// Checks that there was more than one price set, that each row names one, and that the audit trail
+/// has each.
 async fn prices_are_named(house: &House) {
     house.gateway.data_plane().write_price_sets().await.unwrap();
     let query = AuditQuery { action: Some("worker_prices.set".into()), ..AuditQuery::default() };

@@ -1,4 +1,5 @@
-//! One worker in several pools, price sets with their ids, and worker time beside tokens wherever usage is shown.
+//! Tests of one worker in several pools, of price sets with their ids, and of worker time beside
+//! tokens in all views of usage.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ async fn worker_of(house: &House, pool: &str) -> Value {
     admin(house, &format!("/api/v1/pools/{pool}/calibration")).await["workers"][0].clone()
 }
 
-/// Sends requests for one model, four at a time, until the meter of the other pool's worker has used a window.
+/// Sends requests for one model, four at a time, until the meter of the other pool's worker has
+/// used a window.
 async fn other_pool_learns(change: impl FnOnce(&mut Config)) {
     let options = SimOptions {
         slots: 4,
@@ -104,7 +106,8 @@ async fn two_upstreams_at_one_address_share_its_meter() {
     .await;
 }
 
-/// Prices of a pool hold in all pools of its workers, and nothing is learned where a pool does not see the whole load.
+/// Stated prices of a pool apply in all pools of its workers. A pool that does not see the whole
+/// load learns nothing.
 #[tokio::test]
 async fn prices_of_a_worker_hold_in_all_its_pools() {
     let upstream = Scripted::start().await;
@@ -133,7 +136,7 @@ async fn prices_of_a_worker_hold_in_all_its_pools() {
     house.close().await;
 }
 
-/// Asks the first upstream something that it answers with this usage.
+/// Sends a request to the first upstream, which answers it with this usage.
 async fn answered(upstream: &mut Scripted, house: &House, [input, cached, output]: [u64; 3]) {
     let (question, addr) = (question(house, "sim", false, "1"), house.gateway.addr());
     let asking = tokio::spawn(async move { question.ask(addr).await });
@@ -146,7 +149,7 @@ async fn answered(upstream: &mut Scripted, house: &House, [input, cached, output
     assert_eq!(asking.await.unwrap().status, StatusCode::OK);
 }
 
-/// Two upstreams at one address are one worker, whose time is counted once.
+/// Two upstreams at one address are one worker, and its time is counted once.
 #[tokio::test]
 async fn a_worker_with_two_names_in_a_pool_is_shown_once() {
     let mut upstream = Scripted::start().await;
@@ -263,7 +266,8 @@ async fn worker_time_is_shown_beside_tokens_whatever_the_pool_counts() {
     }
 }
 
-/// Gauges of service are there in each unit, with the unit as a label, and those that are called tokens count tokens.
+/// Checks that the gauges of service have the unit as a label, and that gauges that are named after
+/// tokens count tokens.
 async fn metrics_have(house: &House, row: &AttemptRow, counts_time: bool) {
     let text = get("/metrics").key("admin").ask(house.gateway.addr()).await.text();
     let (unit, got) = match counts_time {
@@ -285,7 +289,8 @@ async fn metrics_have(house: &House, row: &AttemptRow, counts_time: bool) {
     assert_eq!(text.contains("fairgate_tenant_got_tokens{"), !counts_time);
 }
 
-/// A hosted worker has no time: its requests cost the mean of the own workers' prices, and take none of their time.
+/// A hosted worker has no time of its own. Its requests cost the mean of the own workers' prices,
+/// and take none of their time.
 #[tokio::test]
 async fn a_hosted_worker_in_a_mixed_pool_is_charged_the_mean_prices() {
     let (own, mut hosted) = (Scripted::start().await, Scripted::start().await);
@@ -312,7 +317,7 @@ async fn a_hosted_worker_in_a_mixed_pool_is_charged_the_mean_prices() {
     house.close().await;
 }
 
-/// A lease is counted by its worker time too, at least by its time in the slot; budgets count its tokens.
+/// A lease costs its worker time, but at least its time in the slot. Budgets count its tokens.
 #[tokio::test]
 async fn a_lease_costs_its_work_or_its_time() {
     let house = house_with("http://127.0.0.1:9", |config| {

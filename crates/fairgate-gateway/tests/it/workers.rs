@@ -1,4 +1,4 @@
-//! Several workers: where requests go, what happens where one fails.
+//! Tests of several workers: the choice of the worker, and failures of one worker.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn ask(house: &House) -> Answer {
     post(CHAT, &chat()).key(&house.key).ask(house.gateway.addr()).await
 }
 
-/// Two backends `sim` and `b` behind one pool.
+/// Starts a pool with the backends `sim` and `b`.
 async fn two(a: &str, b: &str, breaker_failures: u32) -> House {
     two_checked(a, b, breaker_failures, None).await
 }

@@ -1,19 +1,19 @@
-//! Tenants that try to get more than the policy grants them: in a class that tenants share, whatever one of them does with
-//! its requests, it gets no more tokens than another that does nothing of the kind.
+//! Tests of tenants that try to get more than the policy grants. In a class that tenants share, no
+//! trick with requests gets a tenant more tokens than an honest tenant.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// The prompt of an honest request, in tokens, and the output of every request.
+/// The prompt of an honest request in tokens, and the output of every request.
 const PROMPT: usize = 400;
 const OUTPUT: usize = 20;
-/// How many requests of the honest tenant are served before it is counted.
+/// Number of the honest tenant's served requests at which the tokens are compared.
 const SERVED: usize = 12;
 
-/// How one tenant asks.
+/// The way in which one tenant sends requests.
 struct Way {
-    /// How many keys it has.
+    /// Number of the tenant's keys.
     keys: usize,
     requests: usize,
     prompt: usize,
@@ -29,7 +29,7 @@ fn body(whose: &str, way: &Way) -> Value {
     json!({"model": "sim", "messages": messages, "max_tokens": way.max_tokens})
 }
 
-/// Answers a call with the usage of its prompt, and says whose it was and what it used.
+/// Answers a call with the usage of its prompt, and returns its tenant and its tokens.
 fn serve(call: Call) -> (String, usize) {
     let text = content(&call);
     let prompt = text.split_whitespace().count();
@@ -38,7 +38,8 @@ fn serve(call: Call) -> (String, usize) {
     (text.split_whitespace().next().unwrap().to_owned(), prompt + OUTPUT)
 }
 
-/// What each of both was served, in tokens, when `SERVED` of the honest tenant's requests had been.
+/// Returns the tokens that each of the two tenants got when `SERVED` requests of the honest tenant
+/// had been served.
 async fn served(clever: &Way) -> (usize, usize) {
     let mut upstream = Scripted::start().await;
     let house = house_with(&upstream.url(), |config| {
@@ -137,7 +138,8 @@ async fn who_claims_another_class_gets_nothing_for_it() {
     sim.stop().await;
 }
 
-/// A key's list may have classes of other pools: in this one they are no way to the default class.
+/// A key's list may contain classes of other pools. In this pool they do not give access to the
+/// default class.
 #[tokio::test]
 async fn a_class_of_another_pool_opens_no_class_of_this_one() {
     let sim = sim();
@@ -165,7 +167,8 @@ async fn a_class_of_another_pool_opens_no_class_of_this_one() {
     sim.stop().await;
 }
 
-/// A key that the admin API makes without any word about rights may choose nothing, and each refusal names what it may.
+/// A key that is created without any rights may choose nothing, and each refusal names the allowed
+/// values.
 #[tokio::test]
 async fn a_new_key_is_closed_and_null_opens_a_list() {
     let sim = sim();

@@ -1,4 +1,4 @@
-//! Lists of workers of keys and of requests, and what is said if no worker is left.
+//! Tests of the workers that keys and requests allow, and of the error if no worker is left.
 
 use super::*;
 use crate::hosted::hosted;
@@ -8,7 +8,7 @@ fn only(workers: &[&str], may_pin: bool) -> KeyRights {
     KeyRights { workers, may_pin, ..KeyRights::default() }
 }
 
-/// A gateway in front of the workers `sim` and `b`, which has two ranks.
+/// Starts a gateway with the workers `sim` and `b`. `b` has two ranks.
 async fn two_workers(sim: &str, b: &str) -> House {
     house_with(sim, |config| {
         let mut second = beside(config, "b", b);

@@ -1,5 +1,5 @@
-//! Whether a tenant can find out that another one has sent a prompt: it sends a copy, and looks at everything that its key
-//! may read.
+//! Tests whether a tenant can find out that another tenant has sent a prompt. It sends a copy of
+//! the prompt, and reads everything that its key may read.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ const RANDOM: [&str; 20] = [
     "total_us",
 ];
 
-/// The curious tenant's limit, in tokens per minute.
+/// Limit of the curious tenant, in tokens per minute.
 const PER_MINUTE: i64 = 3_000;
 
 fn without_random_fields(view: &mut Value) {
@@ -59,7 +59,7 @@ fn without_random_fields(view: &mut Value) {
     }
 }
 
-/// The first unit of time after a number: its place and its length.
+/// Returns the position and the length of the first unit of time after a number.
 fn unit_of_time(text: &str) -> Option<(usize, usize)> {
     [" ms", " s"].into_iter().find_map(|unit| {
         let mut found = text.match_indices(unit).map(|(at, _)| (at, unit.len()));
@@ -70,10 +70,10 @@ fn unit_of_time(text: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// What the engine has told the client in its answer, and what follows from that alone.
+/// Fields that the engine reports to the client, and fields that follow from these alone.
 const REPORTED: [&str; 2] = ["cached_tokens", "money"];
 
-/// Takes the reported fields out of a view, and gives their values.
+/// Removes the reported fields from a view, and collects their values.
 fn take_reported(view: &mut Value, name: &str, values: &mut BTreeSet<String>) {
     match view {
         Value::Object(fields) => {
@@ -101,7 +101,7 @@ impl EventReader {
         Self { body: answer.into_body(), text: String::new() }
     }
 
-    /// The data of the next event.
+    /// Returns the data of the next event.
     async fn next(&mut self) -> Value {
         let reading = async {
             loop {
@@ -122,7 +122,8 @@ impl EventReader {
     }
 }
 
-/// The service in a tenant's history depends on what is cached. The other points only tell times.
+/// Checks that a tenant's history has no service, which depends on what is cached. The other points
+/// only show times.
 fn check_history(history: &Value) {
     for pool in history["pools"].as_array().unwrap() {
         for name in ["got", "due", "difference", "bound", "asked"] {
@@ -132,7 +133,7 @@ fn check_history(history: &Value) {
     }
 }
 
-/// Everything that this key may read of its requests and its pools.
+/// Reads everything that this key may read about its requests and its pools.
 async fn views(house: &House, key: &str) -> Value {
     let read = async |path: &str| get(path).key(key).ask(house.gateway.addr()).await;
     let mut list = read("/api/v1/requests").await.json();
@@ -161,17 +162,18 @@ async fn views(house: &House, key: &str) -> Value {
     all
 }
 
-/// How the pool orders requests.
+/// Way in which the pool orders requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PoolKind {
-    /// By share, on two workers at one address.
+    /// The pool shares by tenant, on two workers at one address.
     Shares,
-    /// By classes that follow from what is cached, on one worker.
+    /// The pool has classes that follow from what is cached, on one worker.
     Classes,
 }
 
 impl PoolKind {
-    /// A pool with one slot, in which a request that a cache has costs less, also in money.
+    /// Returns a pool with one slot, in which a request with cached tokens costs less, also in
+    /// money.
     fn config(self, folder: &Folder, url: &str) -> Config {
         let mut config = match self {
             Self::Classes => with_policy(folder, url),
@@ -197,27 +199,30 @@ impl PoolKind {
     }
 }
 
-/// The answer of an engine that has so many tokens of the prompt cached.
+/// Returns the answer of an engine that has this number of the prompt's tokens cached.
 fn usage_with(cached: u64) -> String {
     let details = json!({"cached_tokens": cached});
     json!({"usage": {"prompt_tokens": 900, "completion_tokens": 1, "prompt_tokens_details": details}})
         .to_string()
 }
 
-/// What a tenant and the admin see of a request, before which another tenant has sent a prompt about a topic.
+/// The views of a tenant and of the admin on a request, after another tenant has sent a prompt
+/// about a topic.
 struct SeenOfCopy {
-    /// All that the tenant sees while it waits, is in flight and has ended, without the fields that the engine reports.
+    /// The tenant's views while the request waits, is in flight and has ended, without the fields
+    /// that the engine reports.
     states: [Value; 3],
     /// Values of each of the [`REPORTED`] fields.
     reported: [BTreeSet<String>; 2],
-    /// Costs that the admin sees while it waits: the real one, and the one without the cache.
+    /// Costs that the admin sees while the request waits: the real cost, and the cost without the
+    /// cache.
     costs: (u64, u64),
     /// Workers of the first prompt and of the copy, as the admin sees them.
     workers: [Option<String>; 2],
 }
 
-/// Sends a prompt about `topic`, and then, as another tenant, one about rivers. The engine has the latter cached if they are
-/// the same.
+/// Sends a prompt about `topic`, and then, as another tenant, a prompt about rivers. The engine has
+/// the second prompt cached if both are the same.
 async fn seen_after(topic: &str, kind: PoolKind) -> SeenOfCopy {
     let mut engine = Scripted::start().await;
     let folder = Folder::new();
@@ -275,8 +280,8 @@ async fn seen_after(topic: &str, kind: PoolKind) -> SeenOfCopy {
     SeenOfCopy { states, reported, costs, workers }
 }
 
-/// `expected_wait_ms` and times left out, a copy looks like a prompt that nobody has sent. Only what the engine itself says in
-/// its answer differs, and what it makes the answer cost.
+/// Apart from `expected_wait_ms` and times, a copy looks like a prompt that nobody has sent. Only
+/// the fields that the engine itself reports differ, and the money that follows from them.
 #[tokio::test]
 async fn a_copy_of_anothers_prompt_looks_like_a_prompt_that_nobody_has_sent() {
     let kinds = [PoolKind::Shares, PoolKind::Classes];
@@ -312,7 +317,7 @@ async fn a_copy_of_anothers_prompt_looks_like_a_prompt_that_nobody_has_sent() {
     }
 }
 
-/// Without a prefix index of all tenants there is nothing to hide.
+/// Without a prefix index that all tenants share, nothing has to be hidden.
 #[tokio::test]
 async fn tenants_that_share_no_prompts_see_what_they_got() {
     let engine = Scripted::start().await;
@@ -325,7 +330,7 @@ async fn tenants_that_share_no_prompts_see_what_they_got() {
     house.close().await;
 }
 
-/// The salt that the engine gets for a body with this salt of the client.
+/// Returns the salt that the engine gets for a body with this salt of the client.
 async fn salt_at(house: &House, engine: &mut Scripted, model: &str, own: Option<&str>) -> Value {
     let mut body = conversation("rivers", 0);
     body["model"] = model.into();
@@ -343,8 +348,8 @@ async fn salt_at(house: &House, engine: &mut Scripted, model: &str, own: Option<
     sent["cache_salt"].take()
 }
 
-/// Two pools in front of one engine: one keeps tenants apart, the other does not. A client of the second that knows the
-/// salt of a tenant of the first must not be able to name it.
+/// Two pools use one engine: one pool separates tenants, the other does not. A client of the second
+/// pool that knows the salt of a tenant of the first pool must not be able to use it.
 #[tokio::test]
 async fn a_clients_own_salt_does_not_reach_an_engine_that_another_pool_shares() {
     let mut engine = Scripted::start().await;
@@ -369,7 +374,8 @@ async fn a_clients_own_salt_does_not_reach_an_engine_that_another_pool_shares() 
     house.close().await;
 }
 
-/// Nobody can compute the salt of a tenant from its name, and a restart keeps what engines have cached.
+/// A tenant's salt cannot be computed from the tenant's name. After a restart, the engines' caches
+/// are still used.
 #[tokio::test]
 async fn salts_are_keyed_by_a_secret_of_the_store() {
     let mut engine = Scripted::start().await;

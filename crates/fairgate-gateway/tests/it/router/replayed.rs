@@ -1,5 +1,5 @@
-//! The journal of a router replays to the line: classes of a policy file that changes, cached tokens, pins, required taints,
-//! and workers that are added, drained and removed.
+//! Tests that the journal of a router replays exactly, with classes of a policy file that changes,
+//! cached tokens, pins, required taints, and workers that are added, drained and removed.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -11,7 +11,8 @@ use fairgate_journal::JournalReader;
 use super::*;
 use crate::support::{SOON, open_rights};
 
-/// Runs the journal again. Says who was granted where, in order, and whether the pool ever was as this snapshot has it.
+/// Replays the journal. Returns the grants with their workers, in order, and whether the pool was
+/// ever in the state of this snapshot.
 fn replayed(folder: &Folder, live: &Snapshot) -> (Vec<(String, String)>, bool) {
     let files = std::fs::read_dir(folder.0.join("journal").join("sim")).unwrap();
     let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();

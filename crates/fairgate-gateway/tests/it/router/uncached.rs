@@ -1,4 +1,5 @@
-//! Prompts that are taken for cached and are not: they would go by the class of short requests, and cost next to nothing.
+//! Tests of prompts that wrongly count as cached. They would be in the class of short requests, and
+//! cost almost nothing.
 
 use fairgate_config::HealthConfig;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::support::SOON;
 use crate::support::client::raw;
 
-/// A gateway with the classes of `POLICY` in front of an engine that does what it is told.
+/// Starts a gateway with the classes of `POLICY` and a scripted engine.
 async fn with_classes(engine: &Scripted) -> House {
     let folder = Folder::new();
     let config = with_policy(&folder, &engine.url());
@@ -15,7 +16,7 @@ async fn with_classes(engine: &Scripted) -> House {
 
 const USAGE: &str = r#"{"usage":{"prompt_tokens":2000,"completion_tokens":1}}"#;
 
-/// Sends this body, has the engine answer, and says the class that the request went by.
+/// Sends this body, has the engine answer, and returns the class of the request.
 async fn class_of(house: &House, engine: &mut Scripted, body: String, status: u16) -> String {
     let question = raw(CHAT, body).key(&house.key);
     let addr = house.gateway.addr();
@@ -26,7 +27,7 @@ async fn class_of(house: &House, engine: &mut Scripted, body: String, status: u1
     house.rows().await.pop().unwrap().class.unwrap()
 }
 
-/// A prompt that is not worked on is in no cache, and whoever sends it pays nothing.
+/// A prompt that the engine refused is in no cache, and its sender pays nothing.
 #[tokio::test]
 async fn what_an_engine_refused_is_not_believed_to_be_cached() {
     let mut engine = Scripted::start().await;
@@ -43,7 +44,7 @@ async fn what_an_engine_refused_is_not_believed_to_be_cached() {
     house.close().await;
 }
 
-/// The one that the index reads and the one that the engine reads could be two.
+/// If a body has two prompts, the index and the engine might read different ones.
 #[tokio::test]
 async fn of_two_prompts_in_one_body_none_counts_as_cached() {
     let mut engine = Scripted::start().await;
@@ -68,7 +69,7 @@ async fn of_two_prompts_in_one_body_none_counts_as_cached() {
     house.close().await;
 }
 
-/// vLLM computes a whole prompt again where its log probabilities are asked for.
+/// vLLM computes a whole prompt again if its log probabilities are requested.
 #[tokio::test]
 async fn what_makes_an_engine_read_all_of_a_prompt_counts_as_uncached() {
     let mut engine = Scripted::start().await;
@@ -89,7 +90,7 @@ async fn what_makes_an_engine_read_all_of_a_prompt_counts_as_uncached() {
     house.close().await;
 }
 
-/// A reload may put another machine behind a worker's name.
+/// A reload may move a worker's name to another machine.
 #[tokio::test]
 async fn a_worker_that_moves_leaves_its_cache_behind() {
     let (mut engine, mut other) = (Scripted::start().await, Scripted::start().await);
@@ -108,7 +109,8 @@ async fn a_worker_that_moves_leaves_its_cache_behind() {
     house.close().await;
 }
 
-/// Nobody asked it anything while it was away, and no metrics say that it was restarted: only its health checks failed.
+/// No request reached the worker while it was unreachable, and no metrics show a restart. Only its
+/// health checks failed.
 #[tokio::test]
 async fn a_worker_that_was_unhealthy_has_an_empty_cache() {
     let engine = caching(([127, 0, 0, 1], 0).into());

@@ -1,4 +1,4 @@
-//! What engines say of themselves and are told: slots, overload, ranks, first tokens.
+//! Tests of engines' metrics and settings: slots, overload, ranks and first tokens.
 
 use fairgate_config::{
     AutoSlots, Config, MetricsConfig, OverloadConfig, PrefixIndexConfig, PrefixScope,
@@ -158,7 +158,7 @@ async fn a_request_reaches_the_rank_that_it_was_granted_whatever_its_client_says
     house.close().await;
 }
 
-/// What is left of the prefill of all that is in flight.
+/// Returns the remaining prefill tokens of all requests in flight.
 async fn prefill(house: &House) -> u64 {
     let snapshot = house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let flights = snapshot.requests.iter().filter_map(|request| request.flight.as_ref());

@@ -1,4 +1,4 @@
-//! Workers that are the addresses of a name.
+//! Tests of workers that are the addresses of a DNS name.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use fairgate_sim::{OutputLength, Sim, SimOptions};
 
 use super::*;
 
-/// Knows what it is told to know.
+/// A DNS resolver that returns the addresses that the test sets.
 #[derive(Clone, Default)]
 struct Names(Arc<Mutex<Option<BTreeSet<IpAddr>>>>);
 

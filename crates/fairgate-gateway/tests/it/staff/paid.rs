@@ -1,4 +1,5 @@
-//! Workers that are made from a hosted upstream: they have its credential, so they draw on its account and cost what it costs.
+//! Tests of workers that are made from a hosted upstream. They use its credential, so they use its
+//! account and have its prices.
 
 use fairgate_config::QuotaConfig;
 use fairgate_money::{Currency, MicroUnits, ModelPrices, Price, PriceRates};
@@ -7,7 +8,7 @@ use fairgate_store::{Budget, BudgetPeriod, BudgetTier, BudgetUnit, DirectoryLimi
 use super::*;
 use crate::hosted::hosted;
 
-/// The provider counts what both send together.
+/// The provider counts the requests of both workers together.
 #[tokio::test]
 async fn a_worker_like_a_hosted_one_draws_on_its_account() {
     let sim = sim();
@@ -24,7 +25,7 @@ async fn a_worker_like_a_hosted_one_draws_on_its_account() {
     sim.stop().await;
 }
 
-/// A price for the upstream is a price for the worker, when money is reserved as when it is spent.
+/// A price of the upstream is also the worker's price, when money is reserved and when it is spent.
 #[tokio::test]
 async fn a_worker_like_a_priced_one_is_paid_for_in_advance() {
     let sim = sim();

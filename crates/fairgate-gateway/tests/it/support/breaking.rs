@@ -1,4 +1,4 @@
-//! A backend that breaks connections off where a prompt asks for it, with nothing but sockets.
+//! A backend that breaks connections if a prompt asks for it. It uses only sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The prompt that makes the backend reset its connection once it has read the request.
+/// Prompt that makes the backend reset its connection after it has read the request.
 pub const RESET: &str = "please-reset";
-/// The prompt that makes it answer with what is no HTTP.
+/// Prompt that makes the backend answer with bytes that are not HTTP.
 pub const GARBAGE: &str = "please-garble";
 
 const ANSWER: &str = r#"{"id":"x","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}"#;
 
-/// The backend. All connections are kept open until a prompt or a switch breaks them.
+/// The backend. All connections stay open until a prompt or a switch breaks them.
 pub struct Breaking {
     pub addr: SocketAddr,
     pub seen: Arc<Seen>,
     accepting: JoinHandle<()>,
 }
 
-/// What the backend has seen, and how it is to behave.
+/// Counters and switches of the backend.
 #[derive(Default)]
 pub struct Seen {
     /// Requests with a body that were read to their last byte.
@@ -32,10 +32,10 @@ pub struct Seen {
     /// Other requests: health checks and probes.
     pub gets: AtomicU64,
     pub connections: AtomicU64,
-    /// Breaks off everything, health checks too.
+    /// True to break every connection, also those of health checks.
     pub breaks_all: AtomicBool,
     open: AtomicU64,
-    /// Number of times that all connections were to be closed.
+    /// Number of times that the test has closed all connections.
     close: watch::Sender<u64>,
 }
 
@@ -106,7 +106,7 @@ async fn serve(mut stream: TcpStream, seen: &Seen) {
     }
 }
 
-/// The head and body of the next request; `None` where the connection ends.
+/// Reads the head and body of the next request; `None` at the end of the connection.
 async fn next_request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(String, String)> {
     loop {
         if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! A client that knows nothing but HTTP.
+//! An HTTP client that uses no code of the gateway.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tokio::time::timeout;
 
 use super::SOON;
 
-/// A whole answer.
+/// A whole response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// Reason phrase, if it is not the standard's.
+    /// Reason phrase, if it is not the standard one.
     reason: Option<ReasonPhrase>,
 }
 
@@ -44,7 +44,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The stable code of an error, in either dialect.
+    /// Returns the stable code of an error, in either dialect.
     pub fn code(&self) -> String {
         self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
     }
@@ -54,7 +54,7 @@ impl Answer {
     }
 }
 
-/// Asks something.
+/// A request of the client.
 #[derive(Clone, Debug)]
 pub struct Question {
     pub method: Method,
@@ -67,12 +67,12 @@ pub fn get(path: &str) -> Question {
     Question { method: Method::GET, path: path.into(), headers: Vec::new(), body: Bytes::new() }
 }
 
-/// A question with a JSON body.
+/// Returns a request with a JSON body.
 pub fn post(path: &str, body: &Value) -> Question {
     raw(path, body.to_string())
 }
 
-/// A question with any body.
+/// Returns a request with any body.
 pub fn raw(path: &str, body: impl Into<Bytes>) -> Question {
     Question { method: Method::POST, path: path.into(), headers: Vec::new(), body: body.into() }
 }
@@ -99,7 +99,8 @@ impl Question {
         request.body(Full::new(self.body.clone())).unwrap()
     }
 
-    /// Sends it on a connection of its own, and gives the head as soon as it is there.
+    /// Sends the request on a connection of its own, and returns the response when its head has
+    /// arrived.
     pub async fn begin(&self, addr: SocketAddr) -> Response<Incoming> {
         timeout(SOON, self.begin_patiently(addr)).await.expect("an answer begins")
     }
@@ -113,7 +114,7 @@ impl Question {
         sender.send_request(self.request(addr, false)).await.unwrap()
     }
 
-    /// Sends it on a connection of its own, and reads nothing at all.
+    /// Sends the request on a connection of its own, and reads nothing.
     pub async fn begin_stalled(&self, addr: SocketAddr) -> TcpStream {
         let mut text = format!("{} {} HTTP/1.1\r\nhost: {addr}\r\n", self.method, self.path);
         for (name, value) in &self.headers {
@@ -126,13 +127,13 @@ impl Question {
         stream
     }
 
-    /// Sends it on a connection of its own, and reads the whole answer.
+    /// Sends the request on a connection of its own, and reads the whole response.
     pub async fn ask(&self, addr: SocketAddr) -> Answer {
         whole(self.begin(addr).await).await
     }
 
-    /// Sends it over HTTP/2 with so large a window for the answer, of which nothing is read yet. The connection goes on for as
-    /// long as it is not aborted.
+    /// Sends the request over HTTP/2 with this window for the response, and reads nothing of it
+    /// yet. The connection stays open until it is aborted.
     pub async fn begin_h2(
         &self,
         addr: SocketAddr,
@@ -149,7 +150,7 @@ impl Question {
         (sender.send_request(self.request(addr, true)).await.unwrap(), connection)
     }
 
-    /// The same over HTTP/2, by prior knowledge.
+    /// Sends the request over HTTP/2 by prior knowledge, and reads the whole response.
     pub async fn ask_h2(&self, addr: SocketAddr) -> Answer {
         let stream = TcpStream::connect(addr).await.unwrap();
         let (mut sender, connection) =
@@ -165,7 +166,7 @@ impl Question {
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a response to its end.
 pub async fn whole(response: Response<Incoming>) -> Answer {
     let (head, body) = response.into_parts();
     let body = timeout(SOON, body.collect()).await.expect("the answer ends").unwrap().to_bytes();
@@ -173,19 +174,19 @@ pub async fn whole(response: Response<Incoming>) -> Answer {
     Answer { status: head.status, headers: head.headers, body, reason }
 }
 
-/// The next piece of a body; `None` at its end.
+/// Returns the next piece of a body; `None` at its end.
 pub async fn piece(body: &mut Incoming) -> Option<Bytes> {
     let frame = timeout(SOON, body.frame()).await.expect("the body goes on");
     frame.map(|frame| frame.unwrap().into_data().unwrap())
 }
 
-/// The error with which a body breaks off, or what it was.
+/// Returns the error with which a body breaks off, or the whole body.
 pub async fn collect_or_error(response: Response<Incoming>) -> Result<Bytes, hyper::Error> {
     let collected = timeout(SOON, response.into_body().collect()).await.expect("the body ends");
     collected.map(|collected| collected.to_bytes())
 }
 
-/// Nothing comes for a while.
+/// Checks that no piece arrives for a while.
 pub async fn silent(body: &mut Incoming) -> bool {
     timeout(Duration::from_millis(30), body.frame()).await.is_err()
 }

@@ -1,4 +1,4 @@
-//! What the gateway logs, as lines of text.
+//! Collects the gateway's log as lines of text.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
@@ -8,21 +8,22 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-/// What is logged on this thread from now on.
+/// The log of this thread since its creation.
 pub struct Log {
     lines: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,
 }
 
 impl Log {
-    /// Listens until it is dropped. A test's gateway runs on the test's own thread.
+    /// Collects the log until this value is dropped. A test's gateway runs on the test's own
+    /// thread.
     pub fn here() -> Self {
         let lines = Arc::new(Mutex::default());
         let guard = tracing::subscriber::set_default(Listener(Arc::clone(&lines)));
         Self { lines, _guard: guard }
     }
 
-    /// The lines with this in them: the level, then the fields.
+    /// Returns the lines that contain this text. A line has the level, then the fields.
     pub fn lines(&self, with: &str) -> Vec<String> {
         let lines = self.lines.lock().unwrap();
         lines.iter().filter(|line| line.contains(with)).cloned().collect()

@@ -1,4 +1,4 @@
-//! A backend that does what a test tells it, step by step.
+//! A backend whose answers the test scripts step by step.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,13 +27,13 @@ pub struct Scripted {
     accepting: JoinHandle<()>,
 }
 
-/// A request that has come, and waits for its answer.
+/// A request that has arrived and waits for its answer.
 pub struct Call {
     pub request: Request<Bytes>,
     answer: oneshot::Sender<Option<Response<Pieces>>>,
 }
 
-/// A body, piece by piece.
+/// The pieces of a body.
 pub struct Pieces(mpsc::UnboundedReceiver<Bytes>);
 
 impl Body for Pieces {
@@ -72,17 +72,17 @@ impl Scripted {
         format!("http://{}", self.addr)
     }
 
-    /// The next request.
+    /// Waits for the next request, for a limited time.
     pub async fn call(&mut self) -> Call {
         timeout(SOON, self.calls.recv()).await.expect("a request comes").unwrap()
     }
 
-    /// The next request, however long it takes.
+    /// Waits for the next request, however long it takes.
     pub async fn call_whenever(&mut self) -> Call {
         self.calls.recv().await.unwrap()
     }
 
-    /// Whether a request is there that nobody has asked for.
+    /// Returns true if a request has arrived that the test has not taken yet.
     pub fn has_call(&mut self) -> bool {
         !self.calls.is_empty()
     }
@@ -111,7 +111,7 @@ async fn serve(
 }
 
 impl Call {
-    /// Breaks the connection off without an answer.
+    /// Breaks the connection without an answer.
     pub fn break_off(self) {
         let _ = self.answer.send(None);
     }
@@ -123,7 +123,7 @@ impl Call {
         let _ = self.answer.send(Some(head.body(Pieces(receiver)).unwrap()));
     }
 
-    /// Answers with one piece.
+    /// Answers with a body of one piece.
     pub fn answer(self, status: u16, content_type: &str, body: impl Into<Bytes>) {
         let body = body.into();
         let response = Response::builder()
@@ -135,12 +135,12 @@ impl Call {
         let _ = self.answer.send(Some(response.body(Pieces(receiver)).unwrap()));
     }
 
-    /// Answers with a head and, later, pieces; the body ends when the sender is dropped.
+    /// Answers with a head and, later, pieces. The body ends when the sender is dropped.
     pub fn stream(self, content_type: &str) -> mpsc::UnboundedSender<Bytes> {
         self.stream_with(Response::builder().header("content-type", content_type))
     }
 
-    /// The same, with this head.
+    /// Answers with this head and, later, pieces. The body ends when the sender is dropped.
     pub fn stream_with(self, head: http::response::Builder) -> mpsc::UnboundedSender<Bytes> {
         let (pieces, receiver) = mpsc::unbounded_channel();
         let _ = self.answer.send(Some(head.body(Pieces(receiver)).unwrap()));
