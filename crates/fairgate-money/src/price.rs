@@ -186,7 +186,7 @@ mod tests {
         price.cost(TokenCounts { input, cached, output, ..TokenCounts::default() }).to_string()
     }
 
-    /// Published prices for a million tokens, and bills worked out by hand.
+    /// Published prices for a million tokens, and costs that were computed by hand.
     #[test]
     fn real_price_lists() {
         let gpt_4o = price("2.50", "1.25", "10", "0");
@@ -247,7 +247,8 @@ mod tests {
         Price::new("m", None, Currency::parse("USD").unwrap(), rates, None)
     }
 
-    /// Claude Sonnet: 3 for input, 0.30 for cache reads, 3.75 for cache writes, 6 for those of an hour.
+    /// Claude Sonnet: 3 for input, 0.30 for cache reads, 3.75 for cache writes, and 6 for cache
+    /// writes of an hour.
     #[test]
     fn cache_writes_have_prices_of_their_own() {
         let used = TokenCounts {
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(with_writes(Some("3.75"), Some("6")).cost(absurd).to_string(), "0.102");
     }
 
-    /// Rows name the ids of prices, so a price that states no cache writes keeps its id.
+    /// Rows name the ids of prices, so the id of a price without cache writes must not change.
     #[test]
     fn ids_of_prices_without_cache_writes_are_those_of_before() {
         let plain = with_writes(None, None);
