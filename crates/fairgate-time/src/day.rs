@@ -100,7 +100,7 @@ impl UtcDay {
 mod tests {
     use super::*;
 
-    /// The same by counting: slow, and nothing in it to get wrong.
+    /// Computes the same days by counting, which is slow and simple.
     fn every_day() -> impl Iterator<Item = (UtcDay, (i64, i64, i64))> {
         let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let days = move |year: i64, month: i64| match month {
