@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A request of tenant `chat` in group `prod` that is expected to use 9 tokens.
+    /// Returns a request of tenant `chat` in group `prod` with an expected cost of 9 tokens.
     fn request(state: RequestState) -> RequestBody {
         RequestBody {
             id: "r".into(),

@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk that is full for a while.
+    /// A disk that is full until the test frees it.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(bool, Vec<u8>)>>);
 

@@ -1,4 +1,5 @@
-//! `fairgate agent run` against a gateway of the test's own, which speaks the agents' API and can be broken at will.
+//! Tests of `fairgate agent run` with a fake gateway, which serves the agents' API and can fail at
+//! will.
 
 mod ends;
 mod fake;

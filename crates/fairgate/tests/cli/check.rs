@@ -1,4 +1,5 @@
-//! `fairgate check`: errors with their places, the tree, the measured parts, and the class of a request.
+//! Tests of `fairgate check`: errors with their positions, the drawn tree, the measured shares, and
+//! the class of a request.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ pools:
   - {name: other, models: [plain], workers: [spare], capacity: 2, partition: true}
 ";
 
-/// A folder of its own with a configuration and a policy file.
+/// A temporary folder with a configuration and a policy file.
 struct Files(PathBuf);
 
 impl Files {

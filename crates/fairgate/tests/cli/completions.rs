@@ -1,4 +1,4 @@
-//! Completions of shells, and the manual that packages are made with.
+//! Tests of shell completions, and of the manual for packages.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Journals that begin with a snapshot: what waits and what is in flight there is part of every report.
+//! Tests of journals that begin with a snapshot: its waiting requests and requests in flight are
+//! part of every report.
 
 use std::fs;
 
@@ -8,7 +9,7 @@ use fairgate_journal::{JournalReader, JournalWriter, format_policy};
 
 use crate::run::{example, fairgate, file};
 
-/// The example cut before an event: the journal that goes on from there, and its policy.
+/// Cuts the example before an event. Returns the journal that continues from there, and its policy.
 fn cut(before: usize) -> (String, String) {
     let text = fs::read(example("noisy-neighbour.jsonl")).expect("the example is there");
     let (start, mut reader) = JournalReader::open(&text[..]).expect("it is a journal");

@@ -1,4 +1,4 @@
-//! What each flow got under both policies.
+//! Tests of the comparison of two policies.
 
 use serde_json::{Value, json};
 
@@ -93,7 +93,8 @@ fn a_flow_that_was_never_granted_has_no_wait() {
     assert_eq!(cells[cells.len() - 3..], ["–", "→", "–"]);
 }
 
-/// The worked example: under share scores the quiet tenant is let in and waits less than a fifth as long.
+/// The worked example: with share scores, the quiet tenant gets in, and waits less than a fifth as
+/// long.
 #[test]
 fn the_example_shows_what_share_scores_do_for_the_quiet_tenant() {
     let journal = example("noisy-neighbour.jsonl");

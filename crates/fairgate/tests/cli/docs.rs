@@ -27,9 +27,9 @@ use crate::run::{Run, fairgate_with_stdin};
 const HEADER: &str =
     r#"{"fairgate_journal":1,"pool":{"capacity":1,"policy":{"share":{"by":"tenant"}}}}"#;
 
-/// A fenced block.
+/// A fenced block of a document.
 struct Block {
-    /// The file, and the line of its first backtick.
+    /// The file, and the line of the block's first backtick.
     place: String,
     info: String,
     body: String,
@@ -86,7 +86,7 @@ fn marked(mark: &str) -> Vec<Block> {
     blocks
 }
 
-/// Each line of a block that must fail, with the message below it.
+/// Returns the lines of a block that must fail, each with the message below it.
 fn failures(block: &Block) -> Vec<(&str, &str)> {
     let lines: Vec<&str> = block.body.lines().filter(|line| !line.is_empty()).collect();
     let pairs = lines.chunks(2).map(|pair| match pair {
@@ -235,7 +235,8 @@ fn commands_print_what_stands_below_them() {
     }
 }
 
-/// Runs a command as a reader would, at the top of the repository: its exit status and all that it prints.
+/// Runs a command at the top of the repository, as a reader would. Returns its exit status and its
+/// whole output.
 fn shell(command: &str) -> (Option<i32>, String) {
     let binary = Path::new(env!("CARGO_BIN_EXE_fairgate"));
     let here = binary.parent().expect("it is in a directory").to_path_buf();
@@ -271,14 +272,14 @@ fn links_lead_somewhere() {
     }
 }
 
-/// A heading as links call it.
+/// Returns the anchor of a heading, as links name it.
 fn slug(heading: &str) -> String {
     let heading = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The fields that the program knows where it meets one that it does not.
+/// Returns the field names that the error for an unknown field lists.
 fn known_fields(error: &str) -> Vec<String> {
     let marks = ["known here: ", "known are "];
     let list = marks.iter().find_map(|mark| error.split_once(mark)).expect("it lists them").1;

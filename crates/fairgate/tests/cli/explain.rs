@@ -1,4 +1,4 @@
-//! One request's story, in words and as JSON.
+//! Tests of the history of one request, in words and as JSON.
 
 use serde_json::{Value, json};
 
@@ -91,8 +91,9 @@ at 9 µs, line 6: granted after 7 µs
     );
 }
 
-/// fast is visited with a quantum of 2000, keeps its turn with the 1700 left, and pays back 50 when f2 is cheaper; slow
-/// has 200 from the rounds before and needs eight more.
+/// The class `fast` has a quantum of 2000, keeps its turn with the 1700 that are left, and gets 50
+/// back when f2 is cheaper. The class `slow` has 200 from the rounds before, and needs eight more
+/// rounds.
 fn rounds() -> String {
     journal(
         r#""capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"fast","quantum":2000},{"name":"slow","quantum":100}]}}"#,

@@ -1,4 +1,4 @@
-//! How far waiting flows are from their shares.
+//! Tests of the reported distance of waiting flows from their shares.
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ got: tokens served: costs of granted requests, corrected to what they used when 
     assert_eq!(text, expected);
 }
 
-/// A journal does not state what its pool counts, so the caller says it.
+/// A journal does not state the unit of its pool, so the caller states it.
 #[test]
 fn a_pool_that_counts_worker_time_has_headings_and_sentences_in_microseconds() {
     let journal = backlog(r#"{"share":{"by":"tenant"}}"#);

@@ -1,4 +1,4 @@
-//! The `fairgate` command as its users meet it: the real binary, its output and its exit status.
+//! Tests of the `fairgate` binary as users run it: its output and its exit status.
 
 mod agent;
 mod check;

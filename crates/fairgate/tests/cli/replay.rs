@@ -1,4 +1,4 @@
-//! Plain replay: its output, its errors and its exit status.
+//! Tests of a plain replay: its output, its errors and its exit status.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -105,7 +105,8 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
 }
 
-/// What follows a live journal sees each decision as it is made, not when a buffer is full.
+/// A program that follows a live journal gets each decision when it is made, not when a buffer is
+/// full.
 #[test]
 fn decisions_do_not_wait_for_the_end_of_the_input() {
     let mut child = command(&["replay", "-"]).stdin(Stdio::piped()).spawn().expect("it runs");

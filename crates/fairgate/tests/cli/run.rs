@@ -1,4 +1,4 @@
-//! Running the binary.
+//! Runs the binary, and helps with its input and output.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-/// What a run gave.
+/// Exit status and output of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: i32,
@@ -17,19 +17,19 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The output of a run that went well.
+    /// Returns the output of a run that must succeed.
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.status, 0, "{}", self.stderr);
         assert_eq!(self.stderr, "");
         self.stdout
     }
 
-    /// The decisions of a run that went well, as what the rules compare.
+    /// Returns the decisions of a run that must succeed, with the fields that the rules compare.
     pub(crate) fn decisions(self) -> Vec<Value> {
         compared(&self.ok())
     }
 
-    /// The decisions of a run that went well, short: `at decision id`.
+    /// Returns the decisions of a run that must succeed in short form: `at decision id`.
     pub(crate) fn brief(self) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let decisions = self.decisions();
@@ -40,7 +40,7 @@ impl Run {
     }
 }
 
-/// The command, not yet run.
+/// Returns the command without running it.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairgate"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -52,7 +52,7 @@ pub(crate) fn fairgate(args: &[&str]) -> Run {
     finished(command(args).output().expect("the command runs"))
 }
 
-/// Runs the command with this on its standard input.
+/// Runs the command with this text on its standard input.
 pub(crate) fn fairgate_with_stdin(args: &[&str], input: &str) -> Run {
     let mut child = command(args).stdin(Stdio::piped()).spawn().expect("the command runs");
     let mut stdin = child.stdin.take().expect("it was piped");
@@ -67,7 +67,7 @@ pub(crate) fn finished(output: Output) -> Run {
     Run { status, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A file with this content, for one test alone.
+/// Creates a file with this content for a single test, and returns its path.
 pub(crate) fn file(content: &str) -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -77,18 +77,18 @@ pub(crate) fn file(content: &str) -> String {
     path.display().to_string()
 }
 
-/// A file of the examples that ship with the project.
+/// Returns the path of an example file of the repository.
 pub(crate) fn example(name: &str) -> String {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     examples.join(name).display().to_string()
 }
 
-/// A journal in a file: the pool's fields but for the braces, and the events but for theirs.
+/// Creates a journal file from the pool's fields and the events' fields, each without braces.
 pub(crate) fn journal(pool: &str, events: &[&str]) -> String {
     file(&journal_text(pool, events))
 }
 
-/// A journal: the pool's fields but for the braces, and the events but for theirs.
+/// Returns a journal from the pool's fields and the events' fields, each without braces.
 pub(crate) fn journal_text(pool: &str, events: &[&str]) -> String {
     let mut text = format!("{{\"fairgate_journal\":1,\"pool\":{{{pool}}}}}\n");
     for event in events {
@@ -97,7 +97,7 @@ pub(crate) fn journal_text(pool: &str, events: &[&str]) -> String {
     text
 }
 
-/// Decisions, with the fields that the rules compare.
+/// Returns decisions with the fields that the rules compare.
 pub(crate) fn compared(decisions: &str) -> Vec<Value> {
     const COMPARED: [&str; 7] = ["at", "decision", "id", "reason", "brownout", "worker", "rank"];
     let decision = |line: &str| {

@@ -1,4 +1,4 @@
-//! `fairgate serve` and the admin commands, as processes over real sockets.
+//! Tests of `fairgate serve` and the admin commands, as processes over real sockets.
 
 mod admin;
 mod agents;

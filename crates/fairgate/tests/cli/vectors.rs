@@ -1,4 +1,4 @@
-//! The conformance vectors, through the commands.
+//! Tests of the conformance vectors, through the commands.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,8 @@ fn replay_gives_the_decisions_of_every_vector() {
     }
 }
 
-/// A recording under its own policy decides as it did, unless the recording changed its policy on the way.
+/// A recording under its own policy gives its own decisions, unless the recording changed its
+/// policy.
 #[test]
 fn what_if_nothing_changed_nothing_changes() {
     let mut tried = 0;
@@ -52,7 +53,7 @@ fn schedule_gives_the_assignments_of_every_snapshot() {
     }
 }
 
-/// A fleet's journal is decided again; a line that came out otherwise is named.
+/// A fleet's journal is repeated, and a line with another result is named.
 #[test]
 fn schedule_decides_a_journal_again() {
     let snapshot = r#"{"mode":"strict","projects":[{"id":"p"}],"tasks":[{"id":"t","project_id":"p","status":"READY"}],"agents":[{"id":"a","state":"IDLE"}]}"#;

@@ -1,4 +1,4 @@
-//! The same arrivals under another policy.
+//! Tests of the same arrivals under another policy.
 
 use fairgate_journal::{JournalWriter, format_policy};
 use fairgate_testkit::workload::{WorkloadShape, generate_answered};
@@ -235,7 +235,8 @@ fn what_cannot_be_read_twice_is_refused() {
     assert!(run.stderr.contains("must be a file"), "{}", run.stderr);
 }
 
-/// Late releases, ids used again, ties, workers, holds, limits: under its own policy a recording decides as it did.
+/// Random recordings with late releases, repeated ids, ties, workers, holds and limits give their
+/// own decisions under their own policy.
 #[test]
 fn random_recordings_under_their_own_policy_decide_as_they_did() {
     let shapes = [
@@ -295,7 +296,8 @@ policy_classes:
   - {name: urgent, quantum: 800}
 ";
 
-/// One slot and one queue, with all that a class follows from: input, what is cached where, what was named.
+/// Returns a journal with one slot and one queue, and with all data from which a class follows:
+/// input tokens, cached tokens by worker, and the named class.
 fn routed() -> String {
     journal(
         r#""capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"bulk","quantum":1}]}},"workers":[{"name":"w1"},{"name":"w2"}]"#,

@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Questions and reasons are repeated there, and agents write them.
+    /// The explanation repeats questions and reasons, which agents write.
     #[test]
     fn why_cannot_play_with_the_terminal() {
         let evil = "red\x1b[31m, window\x1b]0;mine\x07, line\r, c1\u{9b}2J";

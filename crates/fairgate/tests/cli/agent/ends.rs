@@ -1,4 +1,4 @@
-//! How commands end, and what that means for their tasks.
+//! Tests of the ends of commands, and of their effect on the tasks.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use super::started::{Agent, agent_run, is_alive, once, until};
 use crate::run::{command, finished};
 use crate::serve::Folder;
 
-/// Runs a command that fails and says why.
+/// Runs a command that must fail with this error.
 fn fails(mut run: Command, why: &str) {
     let ended = finished(run.output().expect("it runs"));
     assert_eq!(ended.status, 1, "{ended:?}");
@@ -100,7 +100,8 @@ fn a_large_prompt_is_whole_on_standard_input_and_in_its_file() {
     assert_eq!(fake.said("complete")[0]["result"], "1048576\n1048576\nnone");
 }
 
-/// A command that writes nonsense must not end the agent: its task would go from agent to agent and end them all.
+/// Invalid output of a command must not end the agent. Otherwise its task would go from agent to
+/// agent and end them all.
 #[test]
 fn numbers_that_the_gateway_would_refuse_are_not_sent() {
     let fake = Fake::start();
@@ -155,7 +156,8 @@ fn a_command_that_is_not_there_harms_no_task() {
     assert!(fake.said("fail").is_empty());
 }
 
-/// `./work.sh` is the one beside whoever typed it, although the command runs in the workspace.
+/// `./work.sh` is looked up in the folder where the user ran the command, although the script runs
+/// in the workspace.
 #[test]
 fn a_program_is_looked_for_where_agent_run_was_started() {
     let (fake, here, workspace) = (Fake::start(), Folder::new(), Folder::new());
@@ -219,7 +221,8 @@ fn two_commands_never_work_in_one_folder() {
     assert!(real.join("both").exists());
 }
 
-/// The fleet may give the workspace to the next agent as soon as it knows of the end. That agent must find the folder free.
+/// The fleet may give the workspace to another agent as soon as it knows of the end. That agent
+/// must find the folder unlocked.
 #[test]
 fn a_folder_is_free_when_the_end_of_its_task_is_reported() {
     let (fake, folder) = (Fake::start(), Folder::new());

@@ -1,4 +1,5 @@
-//! A gateway that gives tasks to one agent, remembers what it was told, and can be away or take a lease back.
+//! A fake gateway that gives tasks to one agent, records its reports, and can be unreachable or
+//! take a lease back.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,38 +13,38 @@ use std::time::{Duration, UNIX_EPOCH};
 use fairgate_time::wall_clock;
 use serde_json::{Value, json};
 
-/// The token of the one agent.
+/// Token of the one agent.
 pub(super) const TOKEN: &str = "fga-0123456789-the-agents-token";
 
-/// What it remembers, and how it behaves.
+/// Records and switches of the fake gateway.
 pub(super) struct State {
-    /// Tasks to give.
+    /// Tasks to give to the agent.
     pub(super) tasks: VecDeque<Value>,
-    /// The claim that is in force.
+    /// The current claim.
     pub(super) held: Option<Value>,
-    /// How long leases are.
+    /// Length of leases.
     pub(super) lease: Duration,
-    /// Whether nobody answers.
+    /// True if the gateway does not answer.
     pub(super) away: bool,
-    /// Whether the database is away.
+    /// True if the database is unavailable.
     pub(super) store_away: bool,
-    /// Whether the lease is taken back at the next word.
+    /// True if the lease is taken back at the next report.
     pub(super) lost: bool,
-    /// What is answered to the ends of claims, before they are taken.
+    /// Responses to the next ends of claims, before an end is accepted.
     pub(super) refusals: VecDeque<(u16, Value)>,
-    /// A folder that must not be locked by anybody when the end of a claim is reported.
+    /// A folder that must be unlocked when the end of a claim is reported.
     pub(super) free_at_end: Option<PathBuf>,
-    /// How far the gateway's clock is behind, in seconds.
+    /// Seconds by which the gateway's clock is behind.
     pub(super) behind_s: u64,
-    /// What was said: the verb and the body.
+    /// Reports of the agent: the verb and the body.
     pub(super) said: Vec<(String, Value)>,
-    /// The log of the claim in force, or of the last one.
+    /// Log of the current claim, or of the last claim.
     pub(super) log: Vec<u8>,
-    /// Lines of what is wrong with what was said.
+    /// Errors in the agent's reports, one line each.
     pub(super) wrong: Vec<String>,
 }
 
-/// The gateway.
+/// The fake gateway.
 pub(super) struct Fake {
     pub(super) url: String,
     state: Arc<Mutex<State>>,
@@ -82,7 +83,7 @@ impl Fake {
         self.state.lock().expect("no thread panicked")
     }
 
-    /// Adds a task; what is given here replaces what a task has by default.
+    /// Adds a task. `fields` replace the default fields of a task.
     pub(super) fn task(&self, fields: Value) {
         let mut task = json!({
             "task": "t-1", "project": "p", "tenant": "acme", "epoch": 1, "title": "a title",
@@ -97,14 +98,14 @@ impl Fake {
         self.state().tasks.push_back(task);
     }
 
-    /// What was said with this verb.
+    /// Returns the bodies of the reports with this verb.
     pub(super) fn said(&self, verb: &str) -> Vec<Value> {
         let state = self.state();
         assert_eq!(state.wrong, Vec::<String>::new());
         state.said.iter().filter(|(said, _)| said == verb).map(|(_, body)| body.clone()).collect()
     }
 
-    /// The log, as text.
+    /// Returns the log as text.
     pub(super) fn log(&self) -> String {
         String::from_utf8(self.state().log.clone()).expect("text")
     }

@@ -1,4 +1,4 @@
-//! Leases that are lost, and a gateway that is away.
+//! Tests of lost leases, and of a gateway that is unreachable.
 
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -9,7 +9,7 @@ use super::fake::Fake;
 use super::started::{Agent, is_alive, until};
 use crate::serve::Folder;
 
-/// A script that writes its own number and that of a child, and stays.
+/// Returns a script that writes its own process id and that of a child, and then waits.
 fn stays(folder: &Folder, before: &str) -> String {
     let path = folder.join("pids");
     format!("{before} sleep 300 & echo $$ $! >{0}.new && mv {0}.new {0}; wait", path.display())

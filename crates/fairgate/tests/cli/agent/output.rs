@@ -1,4 +1,5 @@
-//! What a command prints: on the terminal, in the log, in progress and result, and never a secret.
+//! Tests of a command's output: on the terminal, in the log, in the progress and in the result, and
+//! always without secrets.
 
 use serde_json::json;
 

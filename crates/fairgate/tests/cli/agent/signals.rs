@@ -1,4 +1,4 @@
-//! `agent run` that is told to stop, or killed.
+//! Tests of stopping and killing `agent run`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::fake::Fake;
 use super::started::{Agent, is_alive, until};
 use crate::serve::Folder;
 
-/// Starts a command that stays, and says its number.
+/// Starts a command that waits, and returns its process id.
 fn staying(fake: &Fake, folder: &Folder, options: &[&str], before: &str) -> (Agent, String) {
     fake.task(json!({}));
     let pid = folder.join("pid");

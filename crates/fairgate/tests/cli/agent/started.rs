@@ -1,4 +1,4 @@
-//! `agent run` as a process.
+//! Runs `agent run` as a process.
 
 use std::fs;
 use std::io::Read;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::fake::{Fake, TOKEN};
 use crate::run::command;
 
-/// How long anything may take.
+/// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Tries until it works.
+/// Repeats `attempt` until it returns a value.
 pub(super) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -24,14 +24,14 @@ pub(super) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// A process that is killed where it still runs when it is dropped.
+/// A process. Dropping this value kills it if it still runs.
 pub(super) struct Agent {
     child: Child,
     stdout: Option<JoinHandle<String>>,
     stderr: Option<JoinHandle<String>>,
 }
 
-/// What it did.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
@@ -39,7 +39,7 @@ pub(super) struct Ended {
     pub(super) stderr: String,
 }
 
-/// `agent run` with these options and a shell's script.
+/// Returns `agent run` with these options and a shell script.
 pub(super) fn agent_run(fake: &Fake, options: &[&str], script: &str) -> Command {
     let mut run = command(&["agent", "run", "--url", &fake.url, "--name", "a-1"]);
     run.args(options)
@@ -66,7 +66,7 @@ impl Agent {
         assert!(sent.success());
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(super) fn ended(mut self) -> Ended {
         let status = until("it ends", || self.child.try_wait().expect("it is ours"));
         let read = |text: &mut Option<JoinHandle<String>>| {
@@ -84,7 +84,7 @@ impl Drop for Agent {
     }
 }
 
-/// All that comes from a pipe, read as it comes, so that the writer never waits.
+/// Reads a pipe to its end in another thread, so that the writer never waits.
 fn whole(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut text = String::new();
@@ -98,7 +98,7 @@ pub(super) fn once(fake: &Fake, script: &str) -> Ended {
     Agent::start(fake, &["--once"], script).ended()
 }
 
-/// Whether a process with this number is there and no zombie.
+/// Returns whether a process with this id runs and is not a zombie.
 pub(super) fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

@@ -1,4 +1,4 @@
-//! The admin commands, each against a gateway of its own.
+//! Tests of the admin commands, each with its own gateway.
 
 use std::fs;
 use std::io::Read;
@@ -207,7 +207,8 @@ fn a_request_is_followed_while_it_waits_and_when_it_has_ended() {
     assert_eq!(gateway.json(&["pool", "list"])[0]["held"], serde_json::json!([]));
 }
 
-/// Weights, caps and holds of classes and projects, by command; the pool's books stay as they are.
+/// Commands set weights, caps and holds of classes and projects. The service and credit of flows do
+/// not change.
 #[test]
 fn classes_and_projects_are_weighed_capped_and_held_by_command() {
     let folder = Folder::new();
@@ -331,7 +332,8 @@ fn the_audit_fits_the_terminal() {
     assert!(lines[1].ends_with('…'), "{told}");
 }
 
-/// What a command prints on a terminal of 90 columns; nothing where there is no `script`, which gives it one.
+/// Returns the output of a command on a terminal of 90 columns; `None` without the program
+/// `script`, which provides the terminal.
 fn on_terminal(gateway: &Gateway, args: &str, seconds: &str) -> Option<String> {
     let command = format!("stty rows 40 cols 90; exec {} {args}", env!("CARGO_BIN_EXE_fairgate"));
     let mut script = std::process::Command::new("timeout");

@@ -1,4 +1,5 @@
-//! `fairgate agent run` with `fairgate serve`: both as processes, also where one of them dies.
+//! Tests of `fairgate agent run` with `fairgate serve`, both as processes, also if one of them
+//! dies.
 
 mod count;
 mod page;
@@ -12,7 +13,8 @@ use serde_json::Value;
 use super::running::{Folder, Gateway, until};
 use crate::run::command;
 
-/// Calls the gateway as an OpenAI client would, with what is in the environment, and keeps the answer as result.
+/// Script that calls the gateway like an OpenAI client, with the variables of the environment, and
+/// writes the answer as the result.
 const CALLS: &str = r#"
 address=${OPENAI_BASE_URL#http://}; address=${address%/v1}
 body='{"model":"sim","max_tokens":20,"messages":[{"role":"user","content":"a poem, please"}]}'
@@ -25,7 +27,7 @@ head -n 1 answer
 grep -q '^HTTP/1.1 200' answer
 "#;
 
-/// A fleet of one project and one agent.
+/// A gateway with one project and one agent.
 struct Fleet {
     gateway: Gateway,
     token: String,
@@ -47,7 +49,7 @@ impl Fleet {
         self.gateway.json(&["task", "show", id])
     }
 
-    /// Waits until a task is in a state.
+    /// Waits until a task is in this state, and returns the task.
     fn until(&self, id: &str, state: &str) -> Value {
         until(&format!("{id} is {state}"), || {
             let task = self.task(id);
@@ -68,7 +70,7 @@ impl Fleet {
     }
 }
 
-/// Told to stop when it is dropped, so that its command ends too.
+/// A process that gets SIGTERM when this value is dropped, so that its command ends too.
 struct Runner(Child);
 
 impl Runner {
@@ -87,7 +89,8 @@ impl Drop for Runner {
     }
 }
 
-/// A gateway with leases of this length, on an address that it has again after a restart.
+/// Starts a gateway with leases of this length, on a fixed address that is the same after a
+/// restart.
 fn with_leases(folder: &Folder, lease: &str, listen: &str) -> Gateway {
     let model = "upstreams:\n  - { name: sim, url: \"http://127.0.0.1:1\", slots: 4 }\n\
          pools:\n  - { name: sim, models: [sim], workers: [sim], capacity: 4 }\n";

@@ -1,4 +1,4 @@
-//! `fairgate calibrate` beside a gateway under load.
+//! Test of `fairgate calibrate` with a gateway under load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::http::{CHAT, ask, chat};
 use super::running::{Folder, Gateway, Model, until};
 
-/// A tenant with long prompts and one with long answers keep a worker with four slots full until prices are learned.
+/// A tenant with long prompts and one with long answers keep a worker with four slots full until
+/// the prices are learned.
 #[test]
 fn calibrate_tells_what_worker_time_would_change() {
     let model = Model::start(SimOptions {
@@ -75,13 +76,14 @@ fn calibrate_tells_what_worker_time_would_change() {
     judge_text(&text);
 }
 
-/// Returns whether both tenants wanted their share nearly all the time, which they did not before both had begun.
+/// Returns whether both tenants used their shares nearly all the time, which is false until both
+/// have begun.
 fn both_wanted_half(switch: &Value) -> bool {
     let due = |place: usize| switch["tenants"][place]["due_share"].as_f64();
     [0, 1].into_iter().all(|place| due(place).is_some_and(|due| (due - 0.5).abs() < 0.1))
 }
 
-/// Tokens are shared equally, and the long answers took most of the worker's time.
+/// Checks that tokens are shared equally, and that the long answers took most of the worker's time.
 fn judge_json(told: &Value) {
     assert_eq!(told["unit"], "tokens");
     let windows = told["workers"][0]["recent_windows"].as_array().expect("windows");

@@ -1,6 +1,7 @@
-//! Killed under load, and started again on the same data.
+//! Tests of a gateway that is killed under load and started again on the same data.
 //!
-//! One tenant has a budget and one has none: their rows reach the database in different ways.
+//! One tenant has a budget and the other has none, because their rows reach the database in
+//! different ways.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +16,11 @@ use super::http::{CHAT, ask, chat};
 use super::running::{Folder, Gateway, Model, one_pool, until};
 
 const CLIENTS: usize = 24;
-/// How often it is killed.
+/// Number of kills.
 const KILLS: usize = 3;
-/// How many answers have ended before each kill.
+/// Number of answers that end before each kill.
 const ENDED: usize = 150;
-/// Who asks asks no more beyond this many, so that the rows of all rounds fit into one page.
+/// Greatest number of requests of a round, so that the rows of all rounds fit into one page.
 const ASKED_MAX: usize = 320;
 
 #[test]
@@ -71,7 +72,7 @@ fn every_answer_that_ended_has_its_row_after_a_kill() {
     }
 }
 
-/// Kills a gateway while clients ask: the ids of the answers whose end was seen.
+/// Kills a gateway while clients send requests. Returns the ids of the answers whose end was seen.
 fn killed_under_load(gateway: &mut Gateway, keys: &[String; 2]) -> Vec<String> {
     let (asked, seen) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let url = gateway.url.clone();

@@ -1,5 +1,5 @@
-//! Groups, tenants and keys in the configuration file: they serve, only the file changes them, and what is taken out of it is
-//! refused.
+//! Tests of groups, tenants and keys in the configuration file: they work, only the file changes
+//! them, and removed ones are refused.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn key(tenant: &str, secret: &str) -> String {
     format!("  - {{name: web, tenant: {tenant}, secret: {{hash: {}}}}}\n", hash(secret))
 }
 
-/// A file that declares these tenants and keys.
+/// Returns a file that declares these tenants and keys.
 fn declares(tenants: &[&str], keys: &[String]) -> String {
     let tenants =
         if tenants.is_empty() { " []\n".into() } else { format!("\n{}", tenants.concat()) };
@@ -34,7 +34,7 @@ fn declares(tenants: &[&str], keys: &[String]) -> String {
     format!("groups:\n  - {{name: people}}\ntenants:{tenants}keys:{keys}")
 }
 
-/// A folder with a file that declares two tenants with a key each, and a model.
+/// A folder with a file that declares a model and two tenants with a key each.
 struct World {
     folder: Folder,
     model: Model,
@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// The code and message of an error of the admin API.
+/// Returns the code and message of an error of the admin API.
 fn refused(gateway: &Gateway, method: &str, path: &str, body: &Value) -> (u16, String, String) {
     let token = fs::read_to_string(&gateway.token_file).expect("a token");
     let base = gateway.admin_url.trim_end_matches("/api/v1");

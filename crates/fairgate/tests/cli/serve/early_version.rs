@@ -1,4 +1,4 @@
-//! A data folder that an early version left: it is taken over with its keys, budgets, ledger and fleet.
+//! Test of a data folder from an early version: its keys, budgets, ledger and fleet are taken over.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::run::fairgate_with_stdin;
 const KEY: &str = "fg-a-key-that-an-early-version-made";
 const TOKEN: &str = "the-admin-token-that-an-early-version-made";
 
-/// The first six steps of the schema, which are those of that version.
+/// The first six steps of the schema, which are the schema of that version.
 const STEPS: [&str; 6] = [
     include_str!("../../../../fairgate-store/src/migrations/1.sqlite.sql"),
     include_str!("../../../../fairgate-store/src/migrations/2.sqlite.sql"),
@@ -20,8 +20,8 @@ const STEPS: [&str; 6] = [
     include_str!("../../../../fairgate-store/src/migrations/6.sqlite.sql"),
 ];
 
-/// What that version had written: a key with a budget, a request that ended, one that was in flight when the process was
-/// killed, a project with a task, and an agent.
+/// Rows that that version wrote: a key with a budget, an ended request, a request in flight when
+/// the process was killed, a project with a task, and an agent.
 const ROWS: &str = "
 CREATE TABLE schema_version (version BIGINT NOT NULL);
 INSERT INTO schema_version (version) VALUES (1), (2), (3), (4), (5), (6);

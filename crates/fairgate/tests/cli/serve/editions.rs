@@ -1,4 +1,4 @@
-//! A gateway that starts on the state file of an older edition of the rules.
+//! Test of a gateway that starts on the state file of an older edition of the rules.
 
 use std::fs;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use fairgate_sim::SimOptions;
 use super::http::{CHAT, ask, chat};
 use super::running::{Folder, Gateway, Model, until};
 
-/// The state file of a pool of the second edition that was killed, written at commit 6dedc6a: two requests in flight, two
-/// waiting, and seven submitted in all.
+/// State file of a killed pool of the second edition, written at commit 6dedc6a. Two requests are
+/// in flight and two wait; seven were submitted in all.
 const SECOND_EDITION: &str =
     include_str!("../../../../fairgate-runtime/tests/it/fixtures/second-edition-state.json");
 

@@ -1,4 +1,4 @@
-//! The fleet's commands, each against a gateway of its own.
+//! Tests of the fleet's commands, each with its own gateway.
 
 use std::fs;
 use std::io::Read;
@@ -9,7 +9,7 @@ use super::http::ask;
 use super::running::{Folder, Gateway};
 use crate::run::file;
 
-/// An agent that speaks HTTP.
+/// An agent that calls the API itself.
 struct Agent<'a> {
     gateway: &'a Gateway,
     name: String,
@@ -17,7 +17,7 @@ struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// One that says itself what it used.
+    /// Adds an agent that reports its usage itself.
     fn made(gateway: &'a Gateway, name: &str) -> Self {
         let made = gateway.json(&["agent", "add", name, "--reports-tokens"]);
         let token = made["token"].as_str().expect("a token").to_owned();
@@ -32,7 +32,7 @@ impl<'a> Agent<'a> {
         answer.json()
     }
 
-    /// The next task: its name and its claim.
+    /// Claims the next task. Returns its name and the epoch of the claim.
     fn claims(&self) -> (String, u64) {
         let claim = self.post("claim", &json!({"wait_s": 10}));
         (
@@ -42,7 +42,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// A gateway with project `web` of weight 3.
+/// Starts a gateway with a project `web` of weight 3.
 fn with_project(folder: &Folder) -> Gateway {
     let gateway = Gateway::embedded(folder);
     gateway.fairgate(&["project", "add", "web", "--tenant", "demo", "--weight", "3"]).ok();
@@ -98,7 +98,7 @@ fn projects_are_made_shown_changed_and_paused() {
     assert!(nothing.stderr.contains("nothing to change"), "{}", nothing.stderr);
 }
 
-/// Work that spends nothing at the gateway is said, because it may have gone past it.
+/// Tasks that use nothing at the gateway are shown, because they may have bypassed it.
 #[test]
 fn tasks_that_are_completed_without_a_call_are_told() {
     let folder = Folder::new();

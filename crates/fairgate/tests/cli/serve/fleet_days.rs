@@ -1,5 +1,5 @@
-//! Bad days of a fleet, with `fairgate serve` and `fairgate agent run` as processes: the database stands still, the disk is
-//! full, and everything is killed at any moment.
+//! Tests of faults in a fleet, with `fairgate serve` and `fairgate agent run` as processes: the
+//! database hangs, the disk is full, and every process is killed at random times.
 
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -24,14 +24,14 @@ fn configure(folder: &Folder, listen: &str, more: &str) {
     fs::write(folder.join("fairgate.yaml"), config).expect("a file");
 }
 
-/// A tenant, and its project.
+/// Adds a tenant and its project.
 fn furnish(gateway: &Gateway) {
     gateway.fairgate(&["group", "add", "people"]).ok();
     gateway.fairgate(&["tenant", "add", "demo", "--group", "people"]).ok();
     gateway.fairgate(&["project", "add", "web", "--tenant", "demo", "--concurrency", "4"]).ok();
 }
 
-/// An agent, as the gateway knows it.
+/// An agent, with its token.
 struct Agent {
     name: &'static str,
     token: String,
@@ -48,14 +48,14 @@ impl Agent {
         ask(&gateway.url, "POST", &path, &self.token, &body.to_string()).expect("an answer")
     }
 
-    /// The task that it is given.
+    /// Claims a task, and returns it.
     fn claims(&self, gateway: &Gateway) -> Value {
         let answer = self.say(gateway, "claim", &json!({"wait_s": 10}));
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.json()
     }
 
-    /// `fairgate agent run` with this script.
+    /// Starts `fairgate agent run` with this script.
     fn run(&self, gateway: &Gateway, folder: &Folder, script: &str) -> Child {
         let log = folder.join(&format!("{}.log", self.name));
         let log = fs::File::options().create(true).append(true).open(log).expect("a file");
@@ -75,7 +75,7 @@ fn kill(child: &mut Child) {
     child.wait().expect("it is ours");
 }
 
-/// An answer that says in plain words that it is for now.
+/// Checks for a temporary error with this status and code.
 fn for_now(answer: &Answer, status: u16, code: &str) {
     assert_eq!(
         (answer.status, &answer.json()["error"]["code"]),
@@ -214,7 +214,8 @@ fn a_full_disk_refuses_in_plain_words_and_costs_no_lease() {
     );
 }
 
-/// Returns random numbers from `FAIRGATE_SEED`, or from the clock; prints the seed.
+/// Returns a random generator with the seed `FAIRGATE_SEED`, or a seed from the clock. Prints the
+/// seed.
 fn random_numbers() -> SeededRng {
     let clock = wall_clock::since_1970();
     let seed = env::var("FAIRGATE_SEED").ok().and_then(|seed| seed.parse().ok());

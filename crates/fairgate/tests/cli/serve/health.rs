@@ -1,4 +1,4 @@
-//! `fairgate health`: one sentence and an exit status.
+//! Tests of `fairgate health`: one sentence and an exit status.
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! A client that knows whether it has seen the end of its answer.
+//! An HTTP client that records whether it has seen the end of the response.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// An answer, as far as it came.
+/// The received part of a response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     head: String,
     pub(super) body: String,
-    /// Whether its end was seen.
+    /// True if the end of the response was seen.
     pub(super) whole: bool,
 }
 
@@ -22,7 +22,7 @@ impl Answer {
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// The id that the gateway gave the request.
+    /// Returns the id that the gateway gave the request.
     pub(super) fn id(&self) -> String {
         self.header("x-fairgate-request-id").expect("every answer has an id").to_owned()
     }
@@ -32,7 +32,7 @@ impl Answer {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own, and reads the response.
 pub(super) fn ask(
     url: &str,
     method: &str,
@@ -51,7 +51,7 @@ pub(super) fn ask(
     Ok(parsed(&String::from_utf8_lossy(&bytes)))
 }
 
-/// Sends a request whose answer nobody has read yet.
+/// Sends a request, and reads nothing of the response yet.
 pub(super) fn send(
     url: &str,
     method: &str,
@@ -82,7 +82,7 @@ pub(super) fn parsed(text: &str) -> Answer {
     answer
 }
 
-/// A chat request's body.
+/// Returns the body of a chat request.
 pub(super) fn chat(model: &str, prompt: &str, stream: bool) -> String {
     serde_json::json!({
         "model": model,

@@ -1,4 +1,4 @@
-//! A log that nobody can write, or that nobody reads, hurts nobody.
+//! Tests that a log that cannot be written, or that no one reads, does no harm.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,7 +8,8 @@ use fairgate_sim::SimOptions;
 use super::http::ask;
 use super::running::{Folder, Gateway, Model, one_pool};
 
-/// A gateway whose file is `fairgate.yaml` in a folder, started by a shell with this redirection.
+/// Returns a shell command that starts a gateway with `fairgate.yaml` of a folder and this
+/// redirection.
 fn redirected(folder: &Folder, redirection: &str) -> Command {
     let mut command = Command::new("sh");
     let script = format!("exec \"$0\" \"$@\" {redirection}");
@@ -18,14 +19,14 @@ fn redirected(folder: &Folder, redirection: &str) -> Command {
     command
 }
 
-/// How many lines of its log are lost, as its metrics say.
+/// Returns the number of lost lines of the log, from the metrics.
 fn lost(gateway: &Gateway) -> u64 {
     let text = ask(&gateway.url, "GET", "/metrics", "", "").expect("an answer").body;
     let line = text.lines().find(|line| line.starts_with("fairgate_log_lines_lost_total "));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("a number")
 }
 
-/// Serves, outlives a reload with a bad file, and ends in order.
+/// Checks that the gateway serves, survives a reload with a bad file, and ends in order.
 fn unhurt(folder: &Folder, mut gateway: Gateway, loses: bool) {
     gateway.fairgate(&["group", "add", "g"]).ok();
     gateway.fairgate(&["tenant", "add", "t", "--group", "g"]).ok();

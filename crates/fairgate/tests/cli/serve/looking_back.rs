@@ -1,5 +1,5 @@
-//! What was: `fairgate log`, the what-if of the API against that of `fairgate replay`, and the history of an ended
-//! request.
+//! Tests of views on the past: `fairgate log`, the what-if of the API against that of `fairgate
+//! replay`, and the history of an ended request.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ fn post(gateway: &Gateway, path: &str, body: &Value) -> Answer {
     ask(base, "POST", path, token.trim(), &body.to_string()).expect("an answer")
 }
 
-/// Two tenants send ten requests each, four at a time.
+/// Sends ten requests of each of two tenants, four at a time.
 fn traffic(gateway: &Gateway) {
     gateway.fairgate(&["group", "add", "g"]).ok();
     let keys = ["chat", "batch"].map(|tenant| {
@@ -202,7 +202,8 @@ fn ended_requests_are_followed() {
     assert!(both.status == 2 && both.stderr.contains("cannot be used with"), "{both:?}");
 }
 
-/// The models of an account are workers of the journal, and the replay gives each request the worker that it had.
+/// The models of an account are workers in the journal. The replay gives each request its recorded
+/// worker.
 #[test]
 fn a_journal_with_the_models_of_an_account_is_replayed() {
     let folder = Folder::new();

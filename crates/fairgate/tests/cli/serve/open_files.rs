@@ -1,4 +1,4 @@
-//! Few open files: who finds no room is told so at once.
+//! Test with few open files: a client without room gets an error at once.
 
 use std::fs;
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! A policy file of a pool that runs: a reload reads it again, and what it changes is an event of the journal.
+//! Test of a policy file of a running pool: a reload reads the file again, and its changes are
+//! events of the journal.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,7 @@ policy_classes:
   - {name: long, policy_family: standard, cache_bucket: uncached, quantum: 512}
 ";
 
-/// The policies that the pool's journal has taken up so far.
+/// Returns the policies in the pool's journal so far.
 fn policies(journal: &Path) -> Vec<String> {
     let files = fs::read_dir(journal).expect("the pool has a journal");
     let texts = files.map(|file| fs::read_to_string(file.expect("a file").path()).expect("text"));

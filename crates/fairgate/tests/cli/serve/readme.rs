@@ -1,4 +1,4 @@
-//! What README.md shows of a gateway with a configuration runs as it stands there.
+//! Test that the gateway section of README.md works as it is printed.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::http::{CHAT, ask, chat};
 use super::running::{Folder, Gateway, Model};
 use crate::run::{command, finished};
 
-/// The commands of the section: the first shell's, and the second's.
+/// Returns the commands of the section, for the first shell and for the second.
 fn shells() -> (Vec<String>, Vec<String>) {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = fs::read_to_string(readme).expect("there is one");

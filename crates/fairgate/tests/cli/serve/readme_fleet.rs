@@ -1,4 +1,4 @@
-//! What README.md shows of a fleet runs as it stands there, line by line.
+//! Test that the fleet section of README.md works as it is printed, line by line.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::running::{Folder, Gateway};
 
-/// The lines of the section's shell.
+/// Returns the lines of the section's shell.
 fn lines() -> Vec<String> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = fs::read_to_string(readme).expect("there is one");
@@ -17,7 +17,7 @@ fn lines() -> Vec<String> {
     block.split("```").next().unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Ends a shell and all that it started.
+/// Process group of a shell. Dropping this value ends the shell and all its processes.
 struct Group(u32);
 
 impl Drop for Group {

@@ -1,5 +1,6 @@
-//! The recipes in examples/recipes: the page docs/recipes.md is made from them, and `cargo xtask test agents` runs each with the
-//! real program, against the gateway and the simulated model.
+//! Tests of the recipes in examples/recipes. The page docs/recipes.md is generated from them.
+//! `cargo xtask test agents` runs each recipe with the real program, the gateway and the simulated
+//! model.
 
 mod recipe;
 
@@ -18,7 +19,7 @@ use recipe::{AgentRecipe, RecipeRun, page, recipes, repository};
 /// Longest time that a program may take for its task.
 const RUN_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// Whether files are written instead of compared.
+/// Returns whether files are written instead of compared.
 fn is_update() -> bool {
     env::var_os("FAIRGATE_UPDATE_DOCS").is_some()
 }
@@ -38,10 +39,10 @@ fn the_page_of_recipes_is_made_from_their_files() {
     compare_or_write("docs/recipes.md", &page(&recipes()));
 }
 
-/// What became of a recipe's task.
+/// Result of a recipe's task.
 struct RecipeOutcome {
     task: Value,
-    /// Rows of the ledger, all of which are of the task.
+    /// Rows of the ledger; all are of the task.
     calls: Vec<Value>,
     log: String,
 }
@@ -94,7 +95,7 @@ fn run(recipe: &AgentRecipe) -> RecipeOutcome {
     RecipeOutcome { task: gateway.json(&["task", "show", "one"]), calls, log }
 }
 
-/// The path of programs, with those that `cargo xtask test agents` has installed.
+/// Returns the search path, with the programs that `cargo xtask test agents` has installed.
 fn programs() -> String {
     let installed = env::var("FAIRGATE_AGENTS_PATH");
     let installed =
@@ -102,7 +103,7 @@ fn programs() -> String {
     format!("{installed}:{}", env::var("PATH").unwrap_or_default())
 }
 
-/// The version that a program says it has.
+/// Returns the version that a program prints.
 fn version(recipe: &AgentRecipe, home: &Path) -> String {
     let mut program = Command::new("sh");
     let output = program

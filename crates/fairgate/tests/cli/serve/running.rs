@@ -1,4 +1,4 @@
-//! A `fairgate serve` of a test's own, and what it left behind.
+//! A `fairgate serve` process of a single test, and its data.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use tokio::runtime::Runtime;
 use super::http::{Answer, CHAT, ask, chat};
 use crate::run::{Run, command, finished};
 
-/// How long anything may take.
+/// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Tries until it works.
+/// Repeats `attempt` until it returns a value.
 pub(super) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -29,7 +29,7 @@ pub(super) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// A folder for one test alone, removed when it is dropped.
+/// A folder of a single test. Dropping this value removes the folder.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -76,42 +76,42 @@ impl Model {
     }
 }
 
-/// A gateway process. Killed where it still runs when it is dropped.
+/// A gateway process. Dropping this value kills it if it still runs.
 pub(super) struct Gateway {
     child: Child,
     folder: PathBuf,
-    /// What it said when it was ready.
+    /// Text that the gateway printed when it was ready.
     pub(super) greeting: String,
-    /// Where clients connect.
+    /// Address for clients.
     pub(super) url: String,
-    /// Where the admin API is.
+    /// Address of the admin API.
     pub(super) admin_url: String,
-    /// Where the admin token is.
+    /// Path of the admin token's file.
     pub(super) token_file: PathBuf,
 }
 
 impl Gateway {
-    /// Without a configuration, on a free port, with its data in a folder.
+    /// Starts a gateway without a configuration, on a free port, with its data in a folder.
     pub(super) fn embedded(folder: &Folder) -> Self {
         let data = folder.join("data");
         let data = data.display().to_string();
         Self::start(folder, command(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &data]))
     }
 
-    /// With `fairgate.yaml` in a folder, which has its data in `data`.
+    /// Starts a gateway with `fairgate.yaml` of a folder. Its data is in `data`.
     pub(super) fn configured(folder: &Folder) -> Self {
         let file = folder.join("fairgate.yaml").display().to_string();
         Self::start(folder, command(&["serve", "--config", &file]))
     }
 
-    /// As a command has it. Waits until it is ready.
+    /// Starts a gateway with this command, and waits until it is ready.
     pub(super) fn start(folder: &Folder, command: Command) -> Self {
         let err = folder.join("stderr");
         let log = File::options().create(true).append(true).open(&err).expect("a file");
         Self::start_logging_to(folder, command, log.into())
     }
 
-    /// The same, with this for its standard error.
+    /// Starts a gateway with this command and this standard error, and waits until it is ready.
     pub(super) fn start_logging_to(folder: &Folder, mut command: Command, log: Stdio) -> Self {
         let (out, err) = (folder.join("stdout"), folder.join("stderr"));
         command.stdout(File::create(&out).expect("a file")).stderr(log);
@@ -134,13 +134,13 @@ impl Gateway {
         Self { child, folder: folder.path().to_owned(), greeting, url, admin_url, token_file }
     }
 
-    /// The first key, which only the greeting of a first start has.
+    /// Returns the first key, which is only in the greeting of a first start.
     pub(super) fn first_key(&self) -> String {
         let rest = self.greeting.split_once("  key          fg-").expect("a first start").1;
         format!("fg-{}", rest.split_whitespace().next().expect("a secret"))
     }
 
-    /// An admin command, not yet run.
+    /// Returns an admin command without running it.
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = command(args);
         command
@@ -156,19 +156,19 @@ impl Gateway {
         finished(self.command(args).output().expect("the command runs"))
     }
 
-    /// The JSON of an admin command that went well.
+    /// Returns the JSON of an admin command that must succeed.
     pub(super) fn json(&self, args: &[&str]) -> Value {
         let told = self.fairgate(&[args, &["--json"]].concat()).ok();
         serde_json::from_str(&told).expect("JSON")
     }
 
-    /// A new key of a tenant: its secret.
+    /// Creates a key of a tenant, and returns its secret.
     pub(super) fn key(&self, tenant: &str) -> String {
         let made = self.json(&["key", "create", tenant]);
         made["secret"].as_str().expect("a secret").to_owned()
     }
 
-    /// What the admin API has at a path.
+    /// Returns the admin API's response at a path.
     pub(super) fn api(&self, path: &str) -> Value {
         let token = fs::read_to_string(&self.token_file).expect("a token");
         let base = self.admin_url.trim_end_matches("/api/v1");
@@ -177,12 +177,13 @@ impl Gateway {
         answer.json()
     }
 
-    /// Asks for a chat completion.
+    /// Sends a chat completion.
     pub(super) fn chat(&self, key: &str, prompt: &str) -> Answer {
         self.try_chat(key, prompt).expect("an answer")
     }
 
-    /// The same, where there may be none: who is shut out while it still sends may see its connection reset.
+    /// Sends a chat completion; `None` if there is no response. A client that is refused while it
+    /// still sends may see its connection reset.
     pub(super) fn try_chat(&self, key: &str, prompt: &str) -> Option<Answer> {
         ask(&self.url, "POST", CHAT, key, &chat("sim", prompt, false)).ok()
     }
@@ -198,12 +199,12 @@ impl Gateway {
         assert!(sent.success());
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(super) fn ended(&mut self) -> ExitStatus {
         until("it ends", || self.child.try_wait().expect("it is ours"))
     }
 
-    /// What it has logged so far.
+    /// Returns the log so far.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("stderr")).expect("a log")
     }
@@ -216,7 +217,7 @@ impl Drop for Gateway {
     }
 }
 
-/// A configuration with one pool `sim` on one simulated model.
+/// Returns a configuration with one pool `sim` on one simulated model.
 pub(super) fn one_pool(model: &Model, more: &str) -> String {
     format!(
         "listen: 127.0.0.1:0\ndata_dir: data\n{more}\

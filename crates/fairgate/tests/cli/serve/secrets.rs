@@ -1,4 +1,4 @@
-//! No secret is anywhere but where it is documented to be.
+//! Tests that secrets are only in their documented places.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -106,7 +106,7 @@ fn no_secret_is_logged_or_kept() {
     assert_eq!(mode & 0o777, 0o600, "only its owner reads the token");
 }
 
-/// All files in a folder and those below it.
+/// Returns all files in a folder and its subfolders.
 fn files_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("it is there").flatten() {

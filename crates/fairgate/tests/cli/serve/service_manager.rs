@@ -1,4 +1,4 @@
-//! What `fairgate serve` reports to the service manager that started it.
+//! Tests of the reports of `fairgate serve` to the service manager that started it.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;

@@ -1,4 +1,4 @@
-//! Starting: what is made when, what is said, and what is said where it fails.
+//! Tests of starts: created files, printed text, and errors.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -75,7 +75,7 @@ fn what_the_admin_commands_need_is_printed() {
     assert_eq!(finished(run.expect("a shell runs")).ok(), "group  weight  created  limits\n");
 }
 
-/// A state as the first edition of the scheduler's rules wrote it.
+/// A state file in the form of the first edition of the scheduling rules.
 const FIRST_EDITION: &str = r#"{"fairgate_journal":1,"snapshot":{"now":5,"ticks":0,"next_seq":0,"grants":0,"capacity":1,"policy":{"share":{"by":"tenant"}},"holds":[],"weights":[],"caps":[],"requests":[],"root":{"share":{"virtual_time":"0","rises":0,"flows":{}}}}}
 "#;
 

@@ -1,4 +1,5 @@
-//! The story of docs/team.md: a team's fleet through a night in which much goes wrong. The commands are those of the page.
+//! Test of the story of docs/team.md: a team's fleet through a night with many faults. The commands
+//! are those of the page.
 
 mod counted;
 mod page;
@@ -21,7 +22,7 @@ const AGENTS: [usize; 2] = [4, 20];
 /// Longest time that one part of the story may take.
 const PART_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Everything that the story starts. Dropped, it ends the agents before the gateway.
+/// All processes of the story. Dropping this value ends the agents before the gateway.
 struct Story {
     agents: Vec<AgentShell>,
     gateway: Gateway,
@@ -68,7 +69,7 @@ impl Story {
         story
     }
 
-    /// Starts agents with a script of the page, and waits until they wait for tasks.
+    /// Starts agents with a script of the page, and waits until all of them wait for tasks.
     fn start_agents(&mut self, script: &str, number: usize) {
         let mut shell = self.command(&format!("{script}\nwait"));
         let shell = shell.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -96,7 +97,7 @@ impl Story {
         shell
     }
 
-    /// Runs a script that goes well, and returns what it prints.
+    /// Runs a script that must succeed, and returns its output.
     fn shell(&self, script: &str) -> String {
         finished(self.command(script).output().expect("a shell runs")).ok()
     }
@@ -115,12 +116,12 @@ impl Story {
         }
     }
 
-    /// The last lines of each log of the agents.
+    /// Returns the last lines of each agent's log.
     fn logs(&self) -> String {
         self.shell("tail -n 5 m*.log")
     }
 
-    /// All tasks, as a list shows them.
+    /// Returns all tasks, as a list shows them.
     fn tasks(&self) -> Vec<Value> {
         let list = self.gateway.api("/api/v1/tasks?limit=1000");
         list["items"].as_array().expect("a list").clone()
@@ -152,7 +153,7 @@ struct Killed {
     away: Duration,
 }
 
-/// A task of `shop` whose call was refused because the project's budget had ended.
+/// Returns a task of `shop` whose call was refused because the project's budget was used up.
 fn stopped_by_budget(story: &Story) -> Option<String> {
     let tasks = story.tasks();
     let stopped = tasks.iter().find(|task| {
@@ -205,7 +206,7 @@ fn run(page: &mut StoryPage, options: SimOptions, kill_after: usize, off_max: u6
     sums.check(off_max);
 }
 
-/// A model whose answers all have 400 tokens.
+/// Returns a model whose answers all have 400 tokens.
 fn model(decode_us: u64) -> SimOptions {
     SimOptions {
         slots: 24,
@@ -224,7 +225,7 @@ fn team_story_in_short() {
     page.compare();
 }
 
-/// The whole form, which also writes the page's output if `FAIRGATE_UPDATE_DOCS` is set.
+/// The full story. It also writes the page's output if `FAIRGATE_UPDATE_DOCS` is set.
 #[test]
 #[ignore = "takes minutes: cargo xtask test agents"]
 fn team_story_in_full() {

@@ -1,5 +1,5 @@
-//! `fairgate top` in a real terminal: Debian's tmux, at 80×24 and at 200×50. Where tmux is not installed, only what needs
-//! no terminal is tested; `cargo xtask test` installs it.
+//! Tests of `fairgate top` in a real terminal, Debian's tmux, at 80×24 and at 200×50. Without tmux,
+//! only the parts that need no terminal are tested; `cargo xtask test` installs tmux.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -34,7 +34,7 @@ impl Screen {
         tmux
     }
 
-    /// What stands on the screen; empty once the program has ended.
+    /// Returns the text on the screen; empty after the program has ended.
     fn shown(&self) -> String {
         let shown = self.tmux(&["capture-pane", "-p"]).output().expect("tmux runs");
         let shown = String::from_utf8(shown.stdout).expect("text");

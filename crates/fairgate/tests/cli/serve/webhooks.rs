@@ -1,4 +1,5 @@
-//! The command `fairgate webhook`, and the receiver of the documentation, which is run as it stands there.
+//! Tests of the command `fairgate webhook`, and of the documented receiver, which is run as it is
+//! printed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +14,7 @@ use crate::run::{command, example};
 
 const SECRET: &str = "a-secret-of-the-webhook";
 
-/// The receiver of the documentation, ended with the test.
+/// The documented receiver, which ends with the test.
 struct Receiver {
     process: Child,
     output: BufReader<std::process::ChildStdout>,

@@ -1,4 +1,5 @@
-//! `fairgate agent run --count`: several agents in one process, each with its own name, task and lease.
+//! Tests of `fairgate agent run --count`: several agents in one process, each with its own name,
+//! task and lease.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -43,7 +44,7 @@ impl Team {
         Runner(run.stdout(file("out")).stderr(file("err")).spawn().expect("it starts"))
     }
 
-    /// Waits until this many commands run, each of which has written a file.
+    /// Waits until this number of commands run. Each command has written a file.
     fn until_begun(folder: &Folder, count: usize) {
         until("all commands run", || {
             let files = fs::read_dir(folder.path()).expect("a folder").flatten();
@@ -61,7 +62,7 @@ fn ended(mut runner: Runner) -> ExitStatus {
     until("it ends", || runner.0.try_wait().expect("it is ours"))
 }
 
-/// Writes a file, prints who works on what, and waits until the file `go` is there.
+/// Script that writes a file, prints its agent and task, and waits until the file `go` exists.
 const WAITS: &str = "touch b-$FAIRGATE_TASK; echo $FAIRGATE_AGENT has $FAIRGATE_TASK; \
     echo to stderr >&2; until [ -e go ]; do sleep 0.05; done; printf 'no line end'";
 

@@ -1,4 +1,4 @@
-//! The shell script of docs/agents.md, as it is printed there.
+//! Tests of the shell script of docs/agents.md, as it is printed there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::{Fleet, Runner, with_tenant};
 use crate::run::command;
 use crate::serve::running::{Folder, Gateway, Model, one_pool};
 
-/// The page's script.
+/// Returns the script of the page.
 fn script_of_page() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/agents.md");
     let page = fs::read_to_string(page).expect("there is a page");
@@ -21,7 +21,7 @@ fn script_of_page() -> String {
     script.split("```").next().unwrap_or_default().to_owned()
 }
 
-/// The script that docs/fleet.md names.
+/// Returns the script that docs/fleet.md names.
 fn script_of_fleet() -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fleet/work.sh");
     fs::read_to_string(script).expect("there is a script")
@@ -44,7 +44,8 @@ fn run(fleet: &Fleet, folder: &Folder) -> Runner {
     Runner(run.spawn().expect("it starts"))
 }
 
-/// A fleet in front of a simulated model, with a script in its folder. The gateway serves one model of this name.
+/// Starts a fleet with a simulated model, and a script in its folder. The gateway serves one model
+/// with the name `served`.
 fn fleet(folder: &Folder, script: &str, served: &str, model: &Model) -> Fleet {
     write_script(folder, script);
     let config = one_pool(model, "").replace("models: [sim]", &format!("models: [{served}]"));
@@ -64,7 +65,8 @@ fn the_script_of_the_page_completes_its_task() {
     assert!(result.split_whitespace().count() > 5, "it is the model's answer: {result}");
 }
 
-/// A pipe takes the status of its last command, so the page's script once completed tasks with the result `null`.
+/// A pipe has the status of its last command. So the page's script once completed tasks with the
+/// result `null`.
 #[test]
 fn a_script_of_the_pages_fails_its_task_if_the_gateway_answers_404() {
     let model = Model::start(SimOptions::instant());

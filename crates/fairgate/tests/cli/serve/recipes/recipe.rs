@@ -1,36 +1,36 @@
-//! Recipes as files: a shell script whose first comments say what it is for.
+//! Recipes as files: shell scripts whose first comments describe them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// One recipe: the command of an agent.
+/// One recipe: a script that runs an agent's program.
 pub(super) struct AgentRecipe {
-    /// Name of the script, which is also that of the program.
+    /// Name of the script and of the program.
     pub(super) name: String,
     pub(super) path: PathBuf,
     title: String,
     registry: String,
     package: String,
-    /// Version that is pinned in tests/agents.
+    /// Version of the program that is pinned in tests/agents.
     pub(super) version: String,
-    /// Line that the gateway's file needs.
+    /// Line that the gateway's configuration needs.
     pub(super) gateway: Option<String>,
     /// Reason why the program cannot be used.
     pub(super) untested: Option<String>,
-    /// Text that the program prints because it cannot be used.
+    /// Text that the program prints if it cannot be used.
     pub(super) seen: Option<String>,
     notes: String,
     /// The script without its first comments.
     script: String,
     /// Hash of the whole file.
     hash: String,
-    /// The run that tests/agents has recorded, if it was of this version and this script.
+    /// The run that is recorded in tests/agents, if it had this version and this script.
     pub(super) run: Option<RecipeRun>,
 }
 
-/// A run that went well.
+/// A successful run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RecipeRun {
     name: String,
@@ -46,7 +46,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(repository().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// All recipes, in the order of their names.
+/// Returns all recipes, in the order of their names.
 pub(super) fn recipes() -> Vec<AgentRecipe> {
     let folder = fs::read_dir(repository().join("examples/recipes")).expect("a folder");
     let scripts = folder.map(|entry| entry.expect("an entry").path());
@@ -98,7 +98,7 @@ impl AgentRecipe {
     }
 }
 
-/// The version of a package that `cargo xtask test agents` installs.
+/// Returns the version of a package that `cargo xtask test agents` installs.
 fn pinned(registry: &str, package: &str) -> String {
     let version = match registry {
         "npm" => {
@@ -120,7 +120,7 @@ fn pinned(registry: &str, package: &str) -> String {
     version
 }
 
-/// FNV-1a, which is enough to see that a script has changed since it ran.
+/// Returns the FNV-1a hash of a text, which shows whether a script has changed since its run.
 fn hash(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
@@ -142,13 +142,13 @@ impl RecipeRun {
     }
 }
 
-/// The content of the file that records runs.
+/// Returns the content of the file that records runs.
 pub(super) fn tested(lines: &[String]) -> String {
     let about = "# Written by `FAIRGATE_UPDATE_DOCS=1 cargo xtask test agents`: the version and the hash of each script that ran.\n";
     format!("{about}{}", lines.concat())
 }
 
-/// The page of all recipes.
+/// Returns the page of all recipes.
 pub(super) fn page(recipes: &[AgentRecipe]) -> String {
     let mut page = "# Recipes\n\n\
         Each recipe is the command of an agent, for `fairgate agent run -- examples/recipes/NAME.sh`. It runs a coding agent's CLI for \

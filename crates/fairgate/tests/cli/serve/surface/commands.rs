@@ -25,7 +25,7 @@ fn add_command(words: &mut Vec<String>, lines: &mut Vec<String>) {
     }
 }
 
-/// The parts of a help text that are no sentences.
+/// The parts of a help text that are not sentences.
 #[derive(Default)]
 struct Help {
     facts: Vec<String>,

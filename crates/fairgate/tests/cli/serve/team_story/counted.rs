@@ -1,4 +1,5 @@
-//! Counts what a run of the story has done, from the tasks' histories, the ledger and the repositories.
+//! Computes the results of a run of the story from the tasks' histories, the ledger and the
+//! repositories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,10 +10,11 @@ use super::{Killed, Story};
 
 /// Number of tasks in the story.
 pub(super) const TASKS: usize = 60;
-/// Fewest tasks that must have been given out before the shares mean something: one is then less than 3 points.
+/// Least number of assigned tasks for which shares are compared. One task is then less than 3
+/// points.
 const TASKS_COMPARED_MIN: usize = 36;
 
-/// What a run has done.
+/// Results of a run.
 pub(super) struct StorySums {
     /// Completions of each task.
     completions: BTreeMap<String, usize>,
@@ -30,9 +32,9 @@ pub(super) struct StorySums {
     shares: TenantShares,
 }
 
-/// What both tenants got, up to the last moment at which both had something to do.
+/// Tokens of both tenants, up to the last moment at which both had tasks to do.
 struct TenantShares {
-    /// Tasks that were given out until then.
+    /// Number of tasks that were assigned until then.
     tasks: usize,
     north: u64,
     south: u64,
@@ -73,7 +75,7 @@ pub(super) fn count(story: &Story) -> StorySums {
     }
 }
 
-/// The number of times that a task was given back because its folder was missing.
+/// Returns the number of times that a task was given back because its folder was missing.
 pub(super) fn given_back(story: &Story, task: &str) -> usize {
     let task = story.gateway.api(&format!("/api/v1/tasks/{task}"));
     history(&task).filter(|step| is_for_missing_folder(step)).count()
@@ -95,7 +97,7 @@ fn reason(step: &Value) -> &str {
     step["reason"].as_str().unwrap_or_default()
 }
 
-/// Whether a task's result has those of all tasks that it needs.
+/// Returns whether a task's result contains the results of all tasks that it needs.
 fn has_results(task: &Value, tasks: &[Value]) -> bool {
     let result = |task: &Value| task["result"].as_str().unwrap_or_default().to_owned();
     let own = result(task);
@@ -105,20 +107,21 @@ fn has_results(task: &Value, tasks: &[Value]) -> bool {
         && needed.all(|need| own.contains(result(need).trim()))
 }
 
-/// The state of a task after all changes until a moment; before it was added, its first state.
+/// Returns the state of a task after all changes until a moment. Before the task was added, this is
+/// its first state.
 fn state_at(task: &Value, moment: i64) -> &str {
     let first = history(task).next().expect("it was given out");
     let steps = history(task).take_while(|step| step["at"].as_i64().is_some_and(|at| at <= moment));
     steps.last().map_or(&first["from"], |step| &step["to"]).as_str().expect("a state")
 }
 
-/// The moments at which a task was given to an agent, with the numbers of its claims.
+/// Iterates over the moments at which a task was given to an agent, with the epochs of its claims.
 fn given(task: &Value) -> impl Iterator<Item = (i64, u64)> {
     let given = history(task).filter(|step| step["to"] == "ASSIGNED");
     given.filter_map(|step| Some((step["at"].as_i64()?, step["epoch"].as_u64()?)))
 }
 
-/// The tokens that a task was charged for in claims that began until a moment.
+/// Returns the tokens that a task was charged for in claims that began until a moment.
 fn charged_until(task: &Value, rows: &[Value], moment: i64) -> u64 {
     let later: Vec<u64> =
         given(task).filter(|(at, _)| *at > moment).map(|(_, epoch)| epoch).collect();
@@ -131,8 +134,9 @@ fn charged_until(task: &Value, rows: &[Value], moment: i64) -> u64 {
     task["charged"].as_u64().expect("a number").saturating_sub(after)
 }
 
-/// The tokens of the tasks that were given out while both tenants had more to do all the time: a tenant that has nothing to do
-/// for a moment does not catch up later. Tasks of `shop` do not count as something to do, because its budget may have ended.
+/// Returns the tokens of the tasks that were assigned while both tenants had more tasks all the
+/// time. A tenant without a task for a moment does not catch up later. Tasks of `shop` are left
+/// out, because its budget may be used up.
 fn shares(tasks: &[Value], rows: &[Value]) -> TenantShares {
     let is_of = |task: &Value, south: bool| (task["project"] == "core") == south;
     let has_work = |south: bool, moment: i64| {
@@ -153,14 +157,14 @@ fn shares(tasks: &[Value], rows: &[Value]) -> TenantShares {
 }
 
 impl TenantShares {
-    /// The share of `north`, in tenths of a percent.
+    /// Returns the share of `north`, in tenths of a percent.
     fn north_tenths(&self) -> u64 {
         self.north * 1000 / (self.north + self.south)
     }
 }
 
 impl StorySums {
-    /// The counted numbers as sentences, for the page.
+    /// Returns the results as sentences, for the page.
     pub(super) fn text(&self, killed: &Killed, took: Duration) -> String {
         let once =
             |counts: &BTreeMap<String, usize>| counts.values().filter(|it| **it == 1).count();
@@ -187,8 +191,8 @@ impl StorySums {
         lines.map(|(what, value)| format!("{what:<61} {value:>6}\n")).concat()
     }
 
-    /// Checks everything that must hold. `off_max` is the greatest allowed distance of a tenant's share from its due share,
-    /// in tenths of a percent.
+    /// Checks all conditions on the results. `off_max` is the greatest allowed distance of a
+    /// tenant's share from its due share, in tenths of a percent.
     pub(super) fn check(&self, off_max: u64) {
         let ones = |counts: &BTreeMap<String, usize>| {
             assert_eq!(counts.len(), TASKS);

@@ -1,4 +1,4 @@
-//! The page docs/team.md: the commands that the story runs, and the output of an earlier run to compare with.
+//! The page docs/team.md: its commands, and the output of an earlier run for comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::{Story, repository};
 
-/// The page, and what this run has printed for it.
+/// The page, and the output of this run for it.
 pub(super) struct StoryPage {
     text: String,
     outputs: BTreeMap<&'static str, String>,
@@ -16,7 +16,7 @@ fn path() -> PathBuf {
     repository().join("docs/team.md")
 }
 
-/// The contents of the page's blocks that begin with this line.
+/// Returns the contents of the page's blocks that begin with this line.
 fn blocks(text: &str, begin: &str) -> Vec<String> {
     let begin = format!("{begin}\n");
     let rests = text.split(&begin).skip(1);
@@ -29,7 +29,7 @@ impl StoryPage {
         Self { text, outputs: BTreeMap::new() }
     }
 
-    /// The server's file.
+    /// Returns the configuration of the server.
     pub(super) fn configuration(&self) -> String {
         blocks(&self.text, "```yaml config").pop().expect("the page has a configuration")
     }
@@ -40,18 +40,19 @@ impl StoryPage {
         shells
     }
 
-    /// The scripts that set everything up, but for the agents.
+    /// Returns the scripts that set up everything except the agents.
     pub(super) fn set_up(&self) -> Vec<String> {
         self.shells()[..3].to_vec()
     }
 
-    /// The scripts that start the agents of the machine without a folder, and those of the other machines.
+    /// Returns the scripts that start the agents: for the machine without a folder, and for the
+    /// other machines.
     pub(super) fn start_agents(&self) -> [String; 2] {
         let shells = self.shells();
         [shells[3].clone(), shells[4].clone()]
     }
 
-    /// Runs commands, and keeps them and what they print.
+    /// Runs commands, and records them with their output.
     pub(super) fn record(&mut self, story: &Story, name: &'static str, commands: &[&str]) {
         let mut text = String::new();
         for command in commands {
@@ -60,7 +61,7 @@ impl StoryPage {
         self.record_text(name, &text);
     }
 
-    /// Keeps and prints something that the run has found out.
+    /// Records and prints a result of the run.
     pub(super) fn record_text(&mut self, name: &'static str, text: &str) {
         eprintln!("{text}");
         // A line without text at its end is fine in a shell, and a fault in a page.
@@ -83,7 +84,7 @@ impl StoryPage {
         assert_eq!(marks, self.outputs.len(), "each output of the page is printed by the run");
     }
 
-    /// Writes what was printed into the page if `FAIRGATE_UPDATE_DOCS` is set, and compares otherwise.
+    /// Writes the output into the page if `FAIRGATE_UPDATE_DOCS` is set. Otherwise compares both.
     pub(super) fn compare_or_write(&self) {
         if std::env::var_os("FAIRGATE_UPDATE_DOCS").is_none() {
             return self.compare();
@@ -108,11 +109,12 @@ fn mark(name: &str) -> String {
     format!("<!-- output: {name} -->\n```text\n")
 }
 
-/// Words of a line of output that are compared. What comes later may be cut off at any place, or depend on the moment.
+/// Number of words of a line of output that are compared. Later words may be cut off, or depend on
+/// the time.
 const WORDS_COMPARED: usize = 5;
 
-/// The form of an output: its different lines, without their numbers, and without the names of the tasks of `shop`, of which
-/// any may meet the end of the budget.
+/// Returns the form of an output: its different lines, without numbers, and without the names of
+/// the tasks of `shop`, because any of them may meet the end of the budget.
 fn shape(text: &str) -> BTreeSet<String> {
     let line = |line: &str| {
         let most = if line.starts_with("$ ") { usize::MAX } else { WORDS_COMPARED };
