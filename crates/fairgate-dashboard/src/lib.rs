@@ -38,7 +38,7 @@ pub struct DashboardAsset {
     pub content_type: &'static str,
     /// The file as it is in the repository.
     pub bytes: &'static [u8],
-    /// The file, gzipped.
+    /// The file as gzip, for browsers that accept it.
     pub gzip: Box<[u8]>,
     /// Value of the header `etag`, with its quotes. It depends on the content alone, so all gateways of one version
     /// send the same one.

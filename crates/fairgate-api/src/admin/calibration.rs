@@ -37,7 +37,7 @@ pub struct CalibrationBody {
 pub struct UnitSwitchBody {
     /// Time over which the load was counted, in seconds: 60, or less soon after a start.
     pub window_s: u64,
-    /// Tenants by name.
+    /// Shares of each tenant, sorted by the tenant's name.
     pub tenants: Vec<TenantSwitchBody>,
 }
 
@@ -107,7 +107,7 @@ pub struct WorkerCalibrationBody {
     pub learning: String,
     /// Number of the price set, counted from 0 since the meter started.
     pub price_set: u64,
-    /// The current prices.
+    /// The prices that apply now.
     pub prices: WorkerPricesBody,
     /// Number of the worker's slots, over all ranks.
     pub slots: u64,
@@ -135,7 +135,7 @@ pub struct WorkerCalibrationBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = PredictedWindow)]
 pub struct PredictedWindowBody {
-    /// Length in microseconds.
+    /// Measured length of the window, in microseconds.
     pub measured_us: u64,
     /// Predicted length in microseconds.
     pub predicted_us: u64,

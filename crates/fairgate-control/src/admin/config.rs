@@ -16,7 +16,7 @@ use super::policy_tree::{PolicyNodeBody, PolicyTreeBuilder};
 use super::pools::pool_by_name;
 use crate::control_plane::ControlPlane;
 
-/// The current configuration.
+/// The current configuration of the gateway.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = EffectiveConfig)]
 pub(super) struct ConfigBody {

@@ -589,8 +589,8 @@ fn refused(line: &str, expected: &str) {
 /// The meter of a flow that got no service.
 const NO_METER: &str = r#"{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"}"#;
 
-/// Returns the counters of a drr node with the given deficit and reached credit. In class `a` a
-/// request waits, in class `b` none does.
+/// Returns the first line of a pool with a drr node, with these values of deficit and reached
+/// credit. In class `a` a request waits, in class `b` none does.
 fn credit(a: [&str; 2], b: [&str; 2]) -> String {
     let policy =
         r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1},{"name":"b","quantum":1}]}}"#;

@@ -91,9 +91,9 @@ at 9 µs, line 6: granted after 7 µs
     );
 }
 
-/// The class `fast` has a quantum of 2000, keeps its turn with the 1700 that are left, and gets 50
-/// back when f2 is cheaper. The class `slow` has 200 from the rounds before, and needs eight more
-/// rounds.
+/// The class `fast` has a quantum of 2000, and keeps its turn with the 1700 that are left. f2 uses
+/// 50 tokens fewer than its cost. The class `slow` has a credit of 200 from the rounds before, and
+/// needs eight more rounds.
 fn rounds() -> String {
     journal(
         r#""capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"fast","quantum":2000},{"name":"slow","quantum":100}]}}"#,

@@ -76,8 +76,8 @@ fn calibrate_tells_what_worker_time_would_change() {
     judge_text(&text);
 }
 
-/// Returns whether both tenants used their shares nearly all the time, which is false until both
-/// have begun.
+/// Returns whether each tenant was due about half, which is so once both have sent requests nearly
+/// all the time.
 fn both_wanted_half(switch: &Value) -> bool {
     let due = |place: usize| switch["tenants"][place]["due_share"].as_f64();
     [0, 1].into_iter().all(|place| due(place).is_some_and(|due| (due - 0.5).abs() < 0.1))

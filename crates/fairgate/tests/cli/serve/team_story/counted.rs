@@ -134,9 +134,9 @@ fn charged_until(task: &Value, rows: &[Value], moment: i64) -> u64 {
     task["charged"].as_u64().expect("a number").saturating_sub(after)
 }
 
-/// Returns the tokens of the tasks that were assigned while both tenants had more tasks all the
-/// time. A tenant without a task for a moment does not catch up later. Tasks of `shop` are left
-/// out, because its budget may be used up.
+/// Returns the tokens of the tasks that were assigned while both tenants had further tasks all the
+/// time. A tenant without a task for a moment does not catch up later. Waiting tasks of `shop` are
+/// ignored here, because its budget may be used up.
 fn shares(tasks: &[Value], rows: &[Value]) -> TenantShares {
     let is_of = |task: &Value, south: bool| (task["project"] == "core") == south;
     let has_work = |south: bool, moment: i64| {
