@@ -82,7 +82,7 @@ pub struct GatewayHttpError {
     source: HttpProblem,
 }
 
-/// What happened to a request that got no response.
+/// Reason why a request got no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpProblem {

@@ -22,7 +22,8 @@ pub struct LeaseSubmissionBody {
     /// The client's own id for the lease. A repeated submission with the same id returns the same lease.
     #[schema(value_type = Option<String>)]
     pub id: Option<Box<str>>,
-    /// Name of the client program, with which it can ask for the changes of all its leases at once.
+    /// Name of the client program, with which the program can ask for the changes of all its leases
+    /// at once.
     #[schema(value_type = Option<String>)]
     pub client: Option<Box<str>>,
     /// The agent that makes the call, if the pool's policy shares by agent.
@@ -36,8 +37,9 @@ pub struct LeaseSubmissionBody {
     pub class: Option<Box<str>>,
     /// Priority of the call; a higher number goes first within its flow. 0 if absent.
     pub priority: i64,
-    /// Weight of the call in the queue depth of a `load` node: 0.001 to 1 000 000, with at most three decimals. At most
-    /// the weight of its model or the key's `weight_max`. If absent, the weight of its model, or 1 if it names none.
+    /// Weight of the call in the queue depth of a `load` node: 0.001 to 1 000 000, with at most
+    /// three decimals. The weight may not exceed the larger of its model's weight and the key's
+    /// `weight_max`. If absent, the call has the weight of its model, or 1 without a model.
     #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000, multiple_of = 0.001)]
     pub weight: Option<WeightNumber>,
     /// Model of the call, for the ledger and the prices. It must be in the key's list of models, if the key has one.

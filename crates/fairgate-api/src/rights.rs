@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 use crate::weight_number::WeightNumber;
 use crate::{json_field, whole_number};
 
-/// Rights of a key or a project: the choices that it may make for its requests. The task keys of a project have the
-/// project's rights.
+/// Rights of a key or a project, which limit the choices of its requests. The task keys of a
+/// project have the project's rights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Rights)]
 pub struct RightsBody {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Place in a configuration file that declares a group, tenant or key. The admin API refuses to change what a file
-/// declares.
+/// Place in a configuration file that declares a group, tenant or key. The admin API refuses to
+/// change an object that a file declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = DeclaredIn)]
 pub struct DeclaredInBody {

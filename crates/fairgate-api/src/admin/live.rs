@@ -174,9 +174,9 @@ pub struct GroupView {
     pub in_flight_tokens: Option<u64>,
     /// `served` ÷ `weight`. Null if the policy does not share by groups.
     pub share_score: Option<f64>,
-    /// Number by which the group is ordered, by weight: (`served` + `in_flight_cost`) ÷ `weight`, plus
-    /// the virtual time at which it last began to wait. The group with the lowest number goes next. Null if the policy
-    /// does not share by groups.
+    /// Number by which the group is ordered: (`served` + `in_flight_cost`) ÷ `weight`, plus the
+    /// virtual time at which the group last began to wait. The group with the lowest number goes
+    /// next. Null if the policy does not share by groups.
     pub order_score: Option<f64>,
     /// Share of the pool that the group's weight gives it now, among the groups that have requests,
     /// from 0 to 1. Null if the policy has no weight for the group. The share that the group was
@@ -245,9 +245,9 @@ pub struct TenantView {
     pub in_flight_tokens: Option<u64>,
     /// `served` ÷ `weight`. Null if the policy does not share by tenants.
     pub share_score: Option<f64>,
-    /// Number by which the tenant is ordered, by weight: (`served` + `in_flight_cost`) ÷ `weight`, plus
-    /// the virtual time at which it last began to wait. The tenant with the lowest number goes next. Null if the policy
-    /// does not share by tenants.
+    /// Number by which the tenant is ordered: (`served` + `in_flight_cost`) ÷ `weight`, plus the
+    /// virtual time at which the tenant last began to wait. The tenant with the lowest number goes
+    /// next. Null if the policy does not share by tenants.
     pub order_score: Option<f64>,
     /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1. Null if the
     /// policy has no weight for the tenant.

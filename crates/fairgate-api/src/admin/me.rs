@@ -16,7 +16,7 @@ pub struct MeBody {
     pub tenant: String,
     /// Id of the key; not secret.
     pub key: String,
-    /// Rights of the key: the settings that it may choose for its requests.
+    /// Rights of the key: the settings that the key may choose for its requests.
     #[serde(flatten)]
     pub rights: RightsBody,
     /// Limits of the tenant, with the requests and tokens that are left of the limits per minute.

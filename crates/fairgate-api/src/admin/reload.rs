@@ -15,7 +15,7 @@ pub struct ReloadedBody {
     pub directory: Vec<String>,
 }
 
-/// Result of the check of a text: what a reload would change.
+/// Result of the check of a text: the changes that a reload would make.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = CheckedConfig)]
 pub struct CheckedConfigBody {

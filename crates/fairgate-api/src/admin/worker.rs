@@ -24,8 +24,9 @@ pub struct WorkerBody {
     /// change this time. Null unless the state is `unhealthy` or `broken`.
     #[schema(format = DateTime)]
     pub down_since: Option<String>,
-    /// Time at which the worker is tried again, RFC 3339 in UTC: the next health check if it is `unhealthy`, the end of the
-    /// circuit's pause if it is `broken`. Null if the next request tries it, and in every other state.
+    /// Time at which the worker is tried again, RFC 3339 in UTC. For an `unhealthy` worker, this is
+    /// the next health check; for a `broken` one, the end of the circuit's pause. Null if the next
+    /// request tries it, and in every other state.
     #[schema(format = DateTime)]
     pub retry_at: Option<String>,
     /// Origin of the worker: `file`, `api` (added while the gateway ran) or `dns`.
@@ -49,8 +50,9 @@ pub struct WorkerBody {
     pub cache_size: Option<CacheSizeBody>,
     /// Tier of the worker. 0 is an own worker; a higher tier is used when no lower one has room.
     pub tier: u32,
-    /// Limits of the provider's account; null if the worker uses no account. If each of the worker's models has limits
-    /// of its own, this object has no rates, and shows a pause or a reason only if it concerns all of these models.
+    /// Limits of the provider's account; null if the worker uses no account. If the worker's models
+    /// have separate limits, this object has no rates, and shows a pause or a reason only if it
+    /// concerns all of these models.
     pub quota: Option<QuotaBody>,
     /// Limits of each model, with the model's name at the provider. Empty if the worker has one model, or if all models
     /// share the account's limits. `*` stands for all models beyond the first 64.

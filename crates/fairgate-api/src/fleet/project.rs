@@ -163,8 +163,8 @@ pub struct ProjectView {
     /// Part of the tokens that the project is due by its weight, from 0 to 1, among all active projects; absent if the
     /// project is not active.
     pub due_share: Option<f64>,
-    /// Part of the tokens that the project got, from 0 to 1: what it is charged for in the window, divided by what all
-    /// active projects are charged for; absent if the project is not active or if nothing was charged.
+    /// Share of the tokens that the project got, from 0 to 1: `charged` ÷ the sum of `charged` over
+    /// all active projects. Absent if the project is not active, or if nothing was charged.
     pub got_share: Option<f64>,
     /// Former name of `got_share`, in parts per million.
     #[schema(deprecated)]
