@@ -15,13 +15,13 @@ const BEHIND_MAX: usize = 512;
 /// One event for all readers.
 #[derive(Clone, Debug)]
 pub(crate) enum HubEvent {
-    /// The pools were read. The text has what changed, for the admin; `None` if nothing changed.
+    /// The pools were read. The text has their changes, for the admin; `None` if nothing changed.
     Live(Option<Arc<str>>),
     /// An attempt has ended with this row.
     Ended(Arc<AttemptRow>),
     /// The hub itself missed this number of ended attempts, because too many ended at once.
     EndedMissed(u64),
-    /// The fleet has changed. The text has what changed, for the admin.
+    /// The fleet has changed. The text has the changes, for the admin.
     Fleet(Arc<str>),
     /// A change was audited, for the admin.
     Audit(Arc<str>),

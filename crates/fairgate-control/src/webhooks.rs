@@ -69,7 +69,7 @@ pub async fn deliver_until_draining(app: Arc<ControlPlane>) {
     }
 }
 
-/// Requests to webhooks that are in flight, and what is needed to start further ones.
+/// Requests in flight to webhooks, and the means to start further ones.
 struct WebhookDeliveries<W> {
     fleet: Fleet,
     /// Returns the webhooks of the current configuration.

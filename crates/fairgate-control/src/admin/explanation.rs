@@ -97,8 +97,8 @@ pub(super) fn explain_waiting(
     story
 }
 
-/// Returns one sentence: why a request waits, how many requests go before it, how long that may
-/// take, and whose they are.
+/// Returns one sentence about a waiting request: the reason for its wait, the number of requests
+/// before it and their owners, and the expected wait.
 pub(super) fn first_sentence(
     waiting: &WaitingRequest,
     ahead: &[RequestsAhead],

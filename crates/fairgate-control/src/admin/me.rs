@@ -33,7 +33,8 @@ use crate::control_plane::ControlPlane;
 
 /// Shows the caller's share of each pool and the reason for it.
 ///
-/// Also shows how many requests of the caller wait and are in flight, and what is left of its limits and budgets.
+/// Also shows how many of the caller's requests wait and are in flight, and how much is left of the
+/// caller's limits and budgets.
 #[utoipa::path(
     get, path = "/api/v1/me", tag = "tenants", security(("tenant" = [])),
     responses((status = 200, description = "What the tenant is due, has and has left", body = MeBody)),

@@ -53,7 +53,7 @@ impl RowStanding {
         self.held |= flow.held;
     }
 
-    /// Returns what the scheduler knows of a row now.
+    /// Returns the scheduler's current data about a row.
     pub(super) fn now(self, waiting: u64, cap: Option<u64>) -> FlowNow {
         FlowNow {
             waiting,

@@ -29,7 +29,7 @@ pub(crate) struct PoolHistories {
     time_of_test: AtomicI64,
 }
 
-/// The history of a pool, with what its next sample needs.
+/// The history of a pool, with the data for its next sample.
 #[derive(Debug, Default)]
 pub(crate) struct SampledPool {
     pub(crate) history: PoolHistory,

@@ -113,8 +113,9 @@ impl FlowServiceSum {
     }
 }
 
-/// Computes the view of a pool's flows. The directory supplies what the policy does not know: a tenant's group if the
-/// policy does not share by groups, and the weights of groups or tenants if it does not share by them.
+/// Computes the view of a pool's flows. If the policy does not share by groups, the directory
+/// supplies the groups of tenants. It also supplies the weights of groups or tenants by which the
+/// policy does not share.
 pub(super) fn pool_view(pool: &str, recent: &PoolFlows, directory: &Directory) -> PoolView {
     let (snapshot, counts) = (&recent.state, &recent.counts);
     let mut rows = OwnerRows::default();

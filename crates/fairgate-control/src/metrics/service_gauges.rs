@@ -25,7 +25,7 @@ type Labels = Vec<(&'static str, Arc<str>)>;
 pub(super) struct ServiceNames {
     /// Unit at the end of each name; `None` if the unit is a label.
     suffix: Option<&'static str>,
-    /// What the gauges count, for their descriptions.
+    /// Counted quantity, for the descriptions of the gauges.
     what: &'static str,
 }
 

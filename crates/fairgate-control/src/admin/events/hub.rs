@@ -78,7 +78,7 @@ async fn look_until_unread(app: Arc<ControlPlane>) {
     }
 }
 
-/// Reads all pools, and sends what changed since the last look.
+/// Reads all pools, and sends the changes since the last look.
 async fn look_at_pools(app: &ControlPlane) {
     let mut changes = Vec::new();
     let pools = app.data.pools.all();

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::live::without_rows;
 
-/// Former names, which events do not carry.
+/// Former names of fields, which are left out of events.
 const FORMER_NAMES: [&str; 7] = [
     "queued",
     "slot_cap",
