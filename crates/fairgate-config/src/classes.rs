@@ -42,8 +42,8 @@ pub enum ClassArbiter {
     Drr,
     /// A share node. A quantum is a weight, and measured usage follows the weights.
     Share,
-    /// Strict priority. The requests of a class go before those of all classes that come after it in the file. Classes
-    /// have no quantum; a cap on a class leaves slots for the classes after it.
+    /// Strict priority. The requests of a class go before those of all classes after it in the
+    /// file. Classes have no quantum. A cap on a class leaves slots for the classes after it.
     Bands,
 }
 

@@ -50,7 +50,7 @@ pub struct Config {
     pub journal: Option<JournalConfig>,
     /// Limits on connections, request sizes and memory.
     pub limits: LimitsConfig,
-    /// Settings of what `/metrics` counts.
+    /// Settings of the counters of `/metrics`.
     pub metrics: GatewayMetricsConfig,
     /// Settings of projects, tasks and agents.
     #[serde(serialize_with = "settings_form::fixed")]
@@ -82,7 +82,7 @@ pub struct TlsConfig {
     pub key: PathBuf,
 }
 
-/// Settings of what `/metrics` counts.
+/// Settings of the counters of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GatewayMetricsConfig {
     /// Number of tenants whose waits, tokens, refusals and money are counted by name; 0 counts none (default 0).
@@ -447,8 +447,8 @@ impl UpstreamConfig {
         own.or(model.upstream_name.as_ref()).unwrap_or(&model.name)
     }
 
-    /// Returns the name that the file has for this upstream. For an upstream that discovery or the admin API made, this
-    /// is `made_from`, the name of the upstream that it was made from.
+    /// Returns the name that the file has for this upstream. For an upstream that discovery or the
+    /// admin API made, this is `made_from`.
     pub fn name_in_file(&self) -> &str {
         self.made_from.as_ref().unwrap_or(&self.name)
     }
@@ -586,7 +586,8 @@ pub struct MetricsConfig {
 /// until it is below all its thresholds again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OverloadConfig {
-    /// Overloaded if more than this many requests wait in the engine's own queue; not checked if absent.
+    /// The engine is overloaded if more requests than this number wait in its own queue; not
+    /// checked if absent.
     #[serde(rename = "overload_waiting")]
     pub waiting: Option<u64>,
     /// Overloaded if more than this part of the engine's cache is in use, in thousandths; not checked if absent.
@@ -786,7 +787,7 @@ pub struct HostedBudget {
     pub money_per_month: Option<MicroUnits>,
 }
 
-/// Unit in which the scheduler of a pool counts what a request costs.
+/// Unit in which the scheduler of a pool counts the cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostUnit {

@@ -1,5 +1,5 @@
-//! Warnings about settings that are valid but probably a mistake: policies with which some requests may wait forever,
-//! and weights of tokens that are far from what workers spend.
+//! Warnings about settings that are valid but probably a mistake: policies with which some requests
+//! may wait forever, and weights of tokens that differ much from the workers' real costs.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reads what the requests of a pool cost.
+//! Reads the settings for the cost of a pool's requests.
 
 use fairgate_price::worker_time::WorkerPrices;
 

@@ -56,8 +56,8 @@ pub(super) fn leases(field: ConfigField<'_>) -> Option<Option<LeasesConfig>> {
     }))
 }
 
-/// Records an error for each setting that a pool of leases cannot have, for each that it needs and lacks, and for a
-/// pool name that an upstream also has.
+/// Records an error for each setting that a pool of leases cannot have, for each missing setting
+/// that it needs, and for a pool name that an upstream also has.
 pub(super) fn check(
     section: &ConfigSection<'_>,
     name: Option<&str>,

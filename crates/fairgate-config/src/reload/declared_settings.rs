@@ -1,4 +1,5 @@
-//! Lists what a file declares as settings: one for each group, tenant and key, and one for each secret of a key.
+//! Lists the declarations of a file as settings: one for each group, tenant and key, and one for
+//! each secret of a key.
 
 use std::fmt::Display;
 
