@@ -1,4 +1,4 @@
-//! Explains in sentences why a request waits, and what its flows got and were due.
+//! Explains in sentences why a request waits, and how much service its flows got and were due.
 //!
 //! The gateway, `fairgate replay --explain` and the Python package all take their sentences from here. The same facts
 //! are written as JSON by [`write_request_location`](crate::write_request_location) and

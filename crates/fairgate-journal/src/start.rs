@@ -14,7 +14,7 @@ use crate::journal_fault::printable_path;
 pub enum JournalStart {
     /// An empty pool with this configuration.
     Fresh(PoolConfig),
-    /// The state of the pool at the moment when the journal before this one ended.
+    /// The state of the pool when the previous journal ended.
     Snapshot(Box<Snapshot>),
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn node(json: &mut JsonWriter, node: &PolicyNode) {
     });
 }
 
-/// Writes the busy thresholds that are stated; an absent one is left out.
+/// Writes the busy thresholds that are stated. An absent threshold is left out.
 pub(crate) fn busy(json: &mut JsonWriter, busy: &BusyThresholds) {
     json.optional("busy_tokens", busy.tokens.map(|t| t.0));
     let fraction = busy.fraction.map(|f| JsonDecimal { units: f.thousandths(), scale: 1000 });
