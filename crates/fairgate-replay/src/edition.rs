@@ -33,7 +33,8 @@ impl OtherEdition {
         )
     }
 
-    /// Adds the field other_edition as the first one to each object of a JSON list. Numbers keep all their digits.
+    /// Adds the field `other_edition` at the beginning of each object of a JSON list. Numbers keep
+    /// all their digits.
     pub(crate) fn in_each(self, list: &str) -> serde_json::Result<String> {
         let objects: Vec<&serde_json::value::RawValue> = serde_json::from_str(list)?;
         let field = serde_json::to_string(&self)?;

@@ -31,8 +31,9 @@ use crate::shown_unit::ShownUnit;
 
 /// Greatest number of events that are reported for one wait of a request.
 const WAIT_EVENTS_MAX: usize = 12;
-/// Greatest number of events, per request, for which the collector checks whether the event changed what the request
-/// waits for. The number is limited because each check copies the pool.
+/// Greatest number of events, per request, for which the collector checks whether the event changed
+/// the conditions for which the request waits. The number is limited because each check copies the
+/// pool.
 const CHECKS_MAX: usize = 100;
 
 /// Collects the history of every request with one id.
@@ -155,7 +156,8 @@ impl HistoryCollector {
         self.finished.extend(self.open.take().map(|chapter| RequestHistory { fate, ..chapter }));
     }
 
-    /// Records the last event, if it concerns the flows of the waiting request or changed what the request waits for.
+    /// Records the last event if it concerns the flows of the waiting request, or if it changed the
+    /// conditions for which the request waits.
     fn record_change(&mut self, pool: &Pool) {
         let Some(chapter) = self.open.as_mut().filter(|c| matches!(c.fate, RequestOutcome::Waits))
         else {
@@ -270,7 +272,8 @@ impl ReplayListener for HistoryCollector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventConcern {
     None,
-    /// The event may concern the request, and is reported only if it changed what the request waits for.
+    /// The event may concern the request. It is reported only if it changed the conditions for
+    /// which the request waits.
     Indirect,
     /// The event concerns the request's own flows, and is always reported.
     Direct,

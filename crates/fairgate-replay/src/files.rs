@@ -79,7 +79,7 @@ pub(crate) fn time_of_day(clock: JournalClock, at: Micros) -> UnixMicros {
     UnixMicros(signed(clock.unix_us).saturating_add(passed))
 }
 
-/// Returns the moment on the journal's clock of a time of day; 0 for a time before it began.
+/// Returns the moment on the journal's clock of a time of day; 0 for a time before the clock began.
 fn on_clock(clock: JournalClock, time: UnixMicros) -> Micros {
     let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
     let passed = time.0.saturating_sub(signed(clock.unix_us));

@@ -168,7 +168,8 @@ impl ReplayJournal {
         }
     }
 
-    /// Opens a file that continues this one. Its snapshot is the state that the replay has already.
+    /// Opens a file that continues this one. The file's snapshot is the state that the replay
+    /// already has.
     fn open_next(&mut self, file: &PlannedFile) -> Result<(), ReplayError> {
         self.lines_before += self.reader.line();
         self.bytes_before += self.reader.bytes_read();

@@ -18,7 +18,8 @@ pub(crate) struct RequestHistory {
     /// Time of the submit event. It has no line if the request was submitted before this journal began.
     pub(crate) submitted: JournalTime,
     pub(crate) attributes: Attributes,
-    /// Cost that the request is charged; for one that was refused on arrival, the cost that it stated.
+    /// Cost that the request is charged. For a request that was refused on arrival, this is its
+    /// stated cost.
     pub(crate) cost: Option<Tokens>,
     pub(crate) priority: i64,
     /// Flows that the request belongs to, from the policy's root down.
@@ -58,7 +59,8 @@ pub(crate) struct WaitingState {
     pub(crate) full_pool: Option<u64>,
 }
 
-/// Outcome of a request at the end of the journal: the way in which its wait ended, or that it still waits.
+/// Outcome of a request at the end of the journal: the way in which its wait ended, or that the
+/// request still waits.
 #[derive(Debug)]
 pub(crate) enum RequestOutcome {
     /// The request still waits at the end of the journal.
