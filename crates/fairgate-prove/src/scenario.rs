@@ -336,7 +336,7 @@ pub struct WorkerOutage {
 pub struct GainAttempt {
     /// Name of the tenant that tries to gain.
     pub cheat: &'static str,
-    /// Name of the honest tenant, whose weight equals that of the other one.
+    /// Name of the honest tenant. It has the same weight as the other tenant.
     pub honest: &'static str,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct ExperimentServers {
     account: Option<Arc<SimAccount>>,
     gateway: Gateway,
     admin_token: KeySecret,
-    /// Number of pools that the scenario uses; they are the first ones of [`POOLS`].
+    /// Number of pools that the scenario uses. They are the first pools of [`POOLS`].
     pools: usize,
     /// Keys of each tenant, in the order of the scenario's tenants.
     keys: Vec<Vec<KeySecret>>,

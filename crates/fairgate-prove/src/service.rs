@@ -123,8 +123,8 @@ pub(crate) struct FlowService {
     pub(crate) ideal_times_weights: i128,
     /// Moment at which |ΔU − I| came closest to its proven bound.
     pub(crate) off: ClosestToBound,
-    /// Of all gaps between two grants, the one that came closest to its proven bound; `gap_max` is the largest gap, in
-    /// tokens.
+    /// The gap between two grants that came closest to its proven bound; `gap_max` is the largest
+    /// gap, in tokens.
     pub(crate) gap: ClosestToBound,
     pub(crate) gap_max: i128,
     /// Number of the tenant's grants within the window.

@@ -47,9 +47,9 @@ pub(super) struct ExperimentScale {
 pub(super) const CAPACITY: u64 = 8;
 /// Number of clients per tenant in the published experiment.
 const CLIENTS: usize = 32;
-/// Number of clients per tenant if everything is about fifty times as fast. With this many, no
-/// tenant's queue becomes empty while the machine or its disk pauses; with an empty queue there
-/// would be nothing to prove.
+/// Number of clients per tenant if everything is about fifty times as fast. With this number, no
+/// tenant's queue becomes empty while the machine or its disk pauses. With empty queues, the
+/// experiment would prove nothing.
 const CLIENTS_WHEN_FAST: usize = 96;
 
 impl ExperimentLength {
