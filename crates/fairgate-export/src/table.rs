@@ -12,7 +12,8 @@ pub const TABLE: &str = "fairgate_attempts";
 
 /// Key by which the table replaces rows.
 const SORTING_KEY: &str = "day, tenant, request, attempt";
-/// Ending of the names of all engines that replace rows. Their beginnings tell how they are replicated.
+/// Ending of the names of all engines that replace rows. The beginning of a name depends on the
+/// kind of replication.
 const ENGINE: &str = "ReplacingMergeTree";
 
 /// Names and types of the columns, in order.
