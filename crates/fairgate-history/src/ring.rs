@@ -494,7 +494,7 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Returns what was due in a point: got minus the rise of the difference since the point before.
+/// Returns the service due in a point: got minus the rise of the difference since the point before.
 pub(crate) fn due(point: &RowPoint, before: Option<&RowPoint>) -> Option<i64> {
     let (now, _) = point.difference?;
     let (then, _) = before?.difference.unwrap_or((0, 0));
