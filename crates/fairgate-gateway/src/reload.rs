@@ -50,7 +50,7 @@ impl Gateway {
         Box::pin(self.reload_unboxed(next, true))
     }
 
-    /// Returns what a reload of another configuration would change, and changes nothing.
+    /// Returns the changes that a reload of another configuration would make, and changes nothing.
     pub fn preview(&self, next: Config) -> Boxed<'_, Result<ConfigPreview, GatewayReloadError>> {
         Box::pin(async move {
             let plan = ConfigReload::plan(&self.data.config.load(), &next)?;
