@@ -1,4 +1,4 @@
-//! The command `fairgate completions`, which prints what a shell needs to complete the commands.
+//! The command `fairgate completions`, which prints the completion script of a shell.
 
 use std::io::Write;
 

@@ -187,7 +187,8 @@ fn diff_column() -> impl TypedValueParser<Value = DiffColumn> {
 }
 
 impl ReplayArgs {
-    /// Returns what is different in a what-if; `None` without --policy and --weight.
+    /// Returns the differences of a what-if from the recording; `None` without --policy and
+    /// --weight.
     fn other_policy(&self) -> anyhow::Result<Option<OtherPolicy>> {
         if !self.weight.is_empty() {
             self.check_two_passes("--weight")?;
@@ -244,7 +245,7 @@ impl ReplayArgs {
 struct ReplaySession<'a> {
     args: &'a ReplayArgs,
     plan: ReplayPlan,
-    /// What is different in a what-if; `None` to replay the journal as it is.
+    /// Differences of a what-if from the recording; `None` to replay the journal as it is.
     other: Option<OtherPolicy>,
     output: &'a StdoutWriter,
     progress: bool,

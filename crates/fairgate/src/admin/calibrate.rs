@@ -1,4 +1,4 @@
-//! The command `fairgate calibrate`, which shows what the time of a pool's workers costs.
+//! The command `fairgate calibrate`, which shows the prices of the time of a pool's workers.
 
 mod plot;
 

@@ -286,7 +286,7 @@ pub(super) enum AccountRate {
     Tokens,
 }
 
-/// Returns a limit per minute of an account, and who stated the limit.
+/// Returns a limit per minute of an account, and the source of the limit.
 pub(super) fn rate(quota: Option<&QuotaBody>, what: AccountRate) -> String {
     let rate = quota.and_then(|quota| match what {
         AccountRate::Requests => quota.requests_per_minute.zip(quota.requests_from.as_ref()),

@@ -1,4 +1,5 @@
-//! The option `--against`: what a reload of the file would change in a running gateway.
+//! The option `--against`, which shows the changes that a reload of the file would make in a
+//! running gateway.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ impl AgainstArgs {
         self.against.as_ref()
     }
 
-    /// Asks the gateway what a reload of the text would change, and prints it.
+    /// Asks the gateway which changes a reload of the text would make, and prints them.
     pub(super) fn print(&self, url: &Uri, text: &str, out: &mut StdoutWriter) -> Result<()> {
         let gateway = GatewayArgs::new(url.clone(), self.token_file.clone(), self.ca.clone());
         let client = AdminClient::new(&gateway)?;

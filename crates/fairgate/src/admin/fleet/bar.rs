@@ -8,7 +8,7 @@ const WIDTH: u64 = 24;
 /// Heading of a column of bars.
 pub(super) const BAR_HEADING: &str = "got █ due │";
 
-/// Draws what a project got as the filled part, and what it is due as a mark: `██████████│·····`.
+/// Draws a project's got share as the filled part, and its due share as a mark: `██████████│·····`.
 pub(super) fn bar(got: Option<f64>, due: Option<f64>) -> String {
     let place = |part: f64| (millionths(part).min(1_000_000) * WIDTH + 500_000) / 1_000_000;
     let filled = got.map_or(0, place);

@@ -100,7 +100,7 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Returns what the task was charged for, such as `1200 tokens for 60.0 s of agents' time`.
+/// Returns the charge of a task in words, such as `1200 tokens for 60.0 s of agents' time`.
 fn charged(task: &TaskView) -> String {
     let (charged, seconds) =
         (task.charged, format!("{}.{}", task.agent_ms / 1_000, task.agent_ms / 100 % 10));

@@ -1,4 +1,4 @@
-//! The state of `fairgate top`: what is shown, and the dialog that is open.
+//! The state of `fairgate top`: the data on the screen, and the open dialog.
 
 use fairgate_api::admin::{FlowAttribute, PoolView, RequestBody, WorkerBody};
 

@@ -317,7 +317,7 @@ fn flow_cells(flow: &FlowRow, wide: bool) -> Vec<String> {
     cells
 }
 
-/// Draws a share as a bar, with a tick at what was due.
+/// Draws a share as a bar, with a tick at the due share.
 fn bar(got: Option<f64>, due: Option<f64>) -> String {
     // Shares are at most 1, so the length fits.
     let place = |share: f64| (0..BAR).filter(|step| share > *step as f64 / BAR as f64).count();
