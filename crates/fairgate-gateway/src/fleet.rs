@@ -1,4 +1,4 @@
-//! The fleet: its options, and the calls of the data plane to it.
+//! The options of the fleet, and the data plane's calls to the fleet.
 
 use fairgate_config::{FleetConfig, FleetCreditUnit, FleetShareLevel};
 use fairgate_control::webhooks;

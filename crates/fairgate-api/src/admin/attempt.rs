@@ -54,15 +54,16 @@ pub struct AttemptBody {
     pub cache_written_1h_tokens: u64,
     /// Output tokens of the response.
     pub output_tokens: u64,
-    /// Weighted tokens that the tenant was charged. A tenant sees `charged_uncached_tokens` here.
+    /// Weighted tokens that the tenant was charged, even if the scheduler counts another unit. A
+    /// tenant sees `charged_uncached_tokens` here.
     pub charged_tokens: u64,
     /// Weighted tokens that the tenant would have been charged if no part of the prompt had been
     /// cached.
     pub charged_uncached_tokens: u64,
     /// Input and output tokens, not weighted, as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Time of the full worker that the attempt took, in microseconds. The gateway records it for
-    /// every unit of the pool. Null if the worker's time has no price, as at hosted workers. Also
+    /// Time of the full worker that the attempt took, in microseconds. It is recorded even if the
+    /// pool counts another unit. Null if the worker's time has no price, as at hosted workers. Also
     /// null for tenants, because it would show them the load of others.
     #[serde(default)]
     pub worker_us: Option<u64>,
@@ -105,9 +106,9 @@ pub struct AttemptBody {
     pub code: Option<String>,
     /// True if the output was capped because the request had waited long.
     pub brownout: bool,
-    /// Cost of an attempt that did not complete, in weighted tokens for every unit of the pool; 0
-    /// if the attempt completed. After a fault of the worker, this is above `charged_tokens`, which
-    /// is then 0.
+    /// Cost of an attempt that did not complete, in weighted tokens even if the pool counts another
+    /// unit; 0 if the attempt completed. After a fault of the worker, this is above
+    /// `charged_tokens`, which is then 0.
     pub occupied: u64,
 }
 

@@ -274,7 +274,7 @@ pub struct TenantView {
     #[serde(default)]
     pub share_of_tokens: Option<f64>,
     /// This tenant's part of the worker time of all tenants since the gateway started, from 0 to 1.
-    /// It is computed for every unit of the pool. Null if no worker time was used.
+    /// It is computed even if the pool counts another unit. Null if no worker time was used.
     #[serde(default)]
     pub share_of_worker_time: Option<f64>,
     /// Use of own and of hosted workers by the tenant.
@@ -330,8 +330,8 @@ pub struct TiersView {
     pub own: TierUseView,
     /// Use of hosted workers, which have tier 1 or more.
     pub hosted: TierUseView,
-    /// Time of own workers that was used, in microseconds of a full worker. It is recorded for
-    /// every unit of the pool.
+    /// Time of own workers that was used, in microseconds of a full worker. It is recorded even if
+    /// the pool counts another unit.
     #[serde(default)]
     pub worker_us: u64,
 }

@@ -65,8 +65,9 @@ pub struct UsageRowBody {
     pub got_share: Option<f64>,
     /// Input and output tokens, not weighted, as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Time of own workers that was used, in microseconds of a full worker. It is recorded for
-    /// every unit of the pools. Null for tenants, because it would show them the load of others.
+    /// Time of own workers that was used, in microseconds of a full worker. It is recorded even if
+    /// the pools count another unit. Null for tenants, because it would show them the load of
+    /// others.
     #[serde(default)]
     pub worker_us: Option<u64>,
     /// This row's part of the worker time of all rows that the query selects, from 0 to 1; null if they have none.

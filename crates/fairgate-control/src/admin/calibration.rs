@@ -21,8 +21,8 @@ use crate::control_plane::ControlPlane;
 
 /// Shows what the time of a pool's workers costs, and how much of it each tenant uses.
 ///
-/// The gateway learns the prices from streamed requests, in a pool of any unit, unless the
-/// configuration states them.
+/// The gateway learns the prices from streamed requests, even if the pool counts another unit.
+/// Prices that the configuration states are not learned.
 #[utoipa::path(
     get, path = "/api/v1/pools/{pool}/calibration", tag = "operation",
     params(("pool" = String, Path, description = "The pool's name")),

@@ -137,8 +137,8 @@ pub(super) fn no_gain(case: &JudgedCase<'_>, gain: GainAttempt) -> ProveBar {
     ProveBar::new("no gain", passed, says)
 }
 
-/// Checks that each tenant holds exactly the slots that it is due, from the moment at which all
-/// tenants first do.
+/// Checks that each tenant holds exactly the slots that it is due, from the first moment at which
+/// all tenants do.
 pub(super) fn slots_held(case: &JudgedCase<'_>, slots: &SlotMeasurement) -> ProveBar {
     let name = "slots are held";
     let due: Vec<String> =

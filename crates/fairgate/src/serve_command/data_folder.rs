@@ -26,8 +26,8 @@ pub(super) fn make(folder: &Path) -> Result<()> {
     .map_err(|error| unusable(folder, error))
 }
 
-/// Returns the error for a folder that cannot be made or written, with the command that gives it to this process's user
-/// if it belongs to another one.
+/// Returns the error for a folder that cannot be created or written. If the folder belongs to
+/// another user, the error has the command that gives it to this process's user.
 fn unusable(folder: &Path, error: io::Error) -> Error {
     let user = rustix::process::geteuid().as_raw();
     let owner = fs::metadata(folder).map(|metadata| metadata.uid());
