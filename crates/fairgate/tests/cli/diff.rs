@@ -6,7 +6,8 @@ use crate::run::{example, fairgate, file, journal};
 
 const FIFO: &str = r#"{"drr":{"by":"class","classes":[{"name":"all","quantum":1}]}}"#;
 
-/// Under share, b1 goes before a2, which came first; in one queue it does not. Worked out by hand:
+/// Under share, b1 goes before a2, which arrived first. In one queue, a2 goes first. Computed by
+/// hand:
 ///
 /// ```text
 /// share:  a1 0–100, b1 100–200 (waited 98), a2 200–260 (waited 199)

@@ -1,6 +1,6 @@
-//! The documents under `docs/` tell the truth: every example in them is run, and every field is named.
+//! Tests of the documents under `docs/`: every example in them is run, and every field is named.
 //!
-//! What a fenced block holds is said behind the three backticks:
+//! The mark after the three backticks of a fenced block states the check of the block:
 //!
 //! | mark | what is checked |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Where each published case of proportional scheduling, and each hole that users of that scheduler hit, is tested through the
-//! API. The tests beside this table close what the others leave open: what happens *within* one round, when many agents wait
-//! and tasks come all at once.
+//! Tests of one round with many waiting agents and many tasks at once. The table lists the tests
+//! through the API of each published case of proportional scheduling, and of each fault that users
+//! of that scheduler met.
 //!
 //! | Case | Test |
 //! |---|---|

@@ -66,8 +66,8 @@ impl Help {
         found
     }
 
-    /// Adds what clap says in brackets at the end of a description, which may be broken over lines: default, variable,
-    /// possible values.
+    /// Adds the texts in brackets at the end of a description: default, variable and possible
+    /// values. They may be broken over lines.
     fn end_item(&mut self, about: &mut String) {
         for begin in ["[env: ", "[default: ", "[possible values: ", "[aliases: "] {
             let rest = about.find(begin).map(|start| &about[start..]);

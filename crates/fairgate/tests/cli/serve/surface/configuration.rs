@@ -1,8 +1,8 @@
 //! The options of the configuration, and the codes of errors.
 //!
-//! The program names the options that it knows wherever it finds one that it does not know. So a wrong option in every
-//! place finds them all. Their defaults are those of docs/configuration.md, which the tests of fairgate-config compare
-//! with the program's.
+//! In the error about an unknown option, the program names all options that it knows there. So a
+//! wrong option in every section finds all options. Their defaults are those of
+//! docs/configuration.md; the tests of fairgate-config compare these with the program's.
 
 use std::collections::BTreeMap;
 use std::fs;
