@@ -7,12 +7,12 @@ use fairgate_journal::explain_text;
 /// Unit of the costs in a journal, and of all counters that follow from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShownUnit {
-    /// Weighted tokens.
+    /// Tokens, weighted by the pool's weights.
     #[default]
     Tokens,
     /// Microseconds of a full worker.
     WorkerTime,
-    /// Micro-units of money.
+    /// Micro-units of the currency.
     Money,
 }
 

@@ -50,7 +50,7 @@ impl ClaimCharges {
         self.iter().next().is_none()
     }
 
-    /// Forgets all usage.
+    /// Forgets the usage of all claims.
     pub fn clear(&mut self) {
         self.0.clear();
     }

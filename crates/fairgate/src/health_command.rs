@@ -31,7 +31,7 @@ pub(crate) struct HealthArgs {
     timeout: u64,
 }
 
-/// Body of `/readyz`.
+/// Body of the response of `/readyz`.
 #[derive(Debug, Deserialize)]
 struct ReadinessReport {
     ready: bool,
