@@ -1,5 +1,10 @@
 //! The rules by which tasks and projects use tokens. They decide which claims are valid, how many
 //! tokens are set aside, how usage leaves the rolling window, and which budgets have room.
+//!
+//! The store applies the rules to requests with a task key, and the fleet applies them in its
+//! rounds and views. The rules are pure functions. If a rule also exists in SQL, the SQL is in the
+//! same module as the function. This crate opens no database: a caller passes rows as
+//! [`UsageColumns`], and runs statements by [`UsageWriter`].
 
 mod agent_credit;
 mod balances;
