@@ -23,8 +23,8 @@ pub struct RightsBody {
     pub classes: Option<Vec<String>>,
     /// Highest priority that requests may ask for. Lower priorities are always allowed.
     pub priority_max: i64,
-    /// Highest weight that requests may state for a `load` node. Up to the weight of its model, a request may state any
-    /// weight; null means that no request may state more.
+    /// Highest weight that requests may state for a `load` node. A request may always state a
+    /// weight up to that of its model. Null means that no request may state more.
     #[schema(value_type = Option<f64>)]
     pub weight_max: Option<WeightNumber>,
     /// Workers that requests may go to; null means all.

@@ -583,7 +583,7 @@ pub struct MetricsConfig {
 }
 
 /// Thresholds above which an engine counts as overloaded. An overloaded engine gets no new requests
-/// until it is below all its thresholds again.
+/// until it no longer exceeds any threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OverloadConfig {
     /// The engine is overloaded if more requests than this number wait in its own queue; not
