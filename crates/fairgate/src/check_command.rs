@@ -41,8 +41,8 @@ pub(crate) struct CheckArgs {
     question: ClassLookupArgs,
     #[command(flatten)]
     against: AgainstArgs,
-    /// Ask every upstream of the configuration whether it is there and takes its credential. The exit status is 1 if
-    /// one does not.
+    /// Send a request to every upstream of the configuration, to see if it answers and accepts its credential. The exit
+    /// status is 1 if one does not.
     #[arg(long, conflicts_with = "against")]
     probe: bool,
 }

@@ -53,8 +53,8 @@ pub(crate) struct ServeArgs {
     /// Read and check the configuration, print the pools that the gateway would serve, and end.
     #[arg(long, requires = "config")]
     check: bool,
-    /// Look every so many seconds whether the configuration file or a certificate has changed, and then reload it, as
-    /// SIGHUP does. In Kubernetes, a changed ConfigMap is taken up so.
+    /// Check for changes of the configuration file and of certificates every so many seconds, and reload when there is
+    /// one, as SIGHUP does. This is how a changed ConfigMap takes effect in Kubernetes.
     #[arg(long, value_name = "SECONDS", requires = "config", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
     /// Start also if more than half of the declared tenants and keys would be disabled, because the configuration no

@@ -55,7 +55,7 @@ struct FlowArgs {
 struct FlowWeightArgs {
     #[command(flatten)]
     flow: FlowArgs,
-    /// Weight from now on; for a class of deficit round robin, its quantum in tokens.
+    /// Weight from now on; for a class of deficit round robin, its quantum in the unit of the pool.
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     weight: u64,
 }
