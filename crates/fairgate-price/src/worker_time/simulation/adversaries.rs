@@ -150,7 +150,8 @@ fn arbitrary_events_leave_prices_within_their_bounds() {
         for (price, most) in all_of(prices).into_iter().zip(bounds) {
             assert!(price <= most, "seed {seed}: {prices:?} beyond {most:?}");
         }
-        // The bounds are finite: a step is at most 100 s, and so is what it is a multiple of.
+        // The bounds are finite, because a fit finds steps of at most 100 s and bounds all prices by multiples of a
+        // step.
         assert!(bounds.iter().all(|most| *most <= 32_000_000_000_000_000), "seed {seed}: {most:?}");
         assert!(meter.memory_bytes() <= 256 * 1024, "{}", meter.memory_bytes());
     }
