@@ -1,6 +1,6 @@
 //! Maps paths to APIs, and content types to framings.
 
-/// The dialect of an API, which decides the format of errors and the header for credentials.
+/// The dialect of an API. It decides the format of errors and the header for credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// The format of OpenAI's API.
