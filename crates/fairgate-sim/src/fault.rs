@@ -197,8 +197,8 @@ impl fmt::Display for SimFault {
     }
 }
 
-/// Fault that the next requests get, unless a request asks for a fault itself. `Next` also has the number of requests
-/// left.
+/// The fault that the next requests get, unless a request asks for a fault itself. `Next` also has the number of
+/// requests that will still get the fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum InjectedFaults {
     #[default]
