@@ -31,7 +31,7 @@ pub(crate) struct SimAnswer {
 #[derive(Debug)]
 pub(crate) struct AnswerChoice {
     pub(crate) content: ChoiceContent,
-    /// Length of the choice in tokens. A stream sends each token as one piece.
+    /// Length of the choice in tokens. In a stream, each token is one piece.
     pub(crate) pieces: u64,
     /// True if the request's limit of output tokens ended the choice early.
     pub(crate) cut_short: bool,

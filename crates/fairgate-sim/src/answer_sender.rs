@@ -163,7 +163,7 @@ impl AnswerSender {
         })
     }
 
-    /// Resets or closes the connection, or sends nothing more on it, as the fault says. Never returns.
+    /// Resets or closes the connection, or sends nothing more on it, as the fault demands. Never returns.
     async fn break_off(&mut self, outbox: &mut BodyWriter) {
         outbox.wait_flushed().await;
         match self.fault {

@@ -111,7 +111,7 @@ const PLAIN: [(&str, SimFault); 16] = [
     ("wrong-content-type", SimFault::WrongContentType),
 ];
 
-/// Error for a text that names no fault.
+/// Error for a text that is the name of no fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFaultError(String);
 

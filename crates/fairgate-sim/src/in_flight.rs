@@ -25,7 +25,7 @@ pub(crate) struct SimInFlight {
     stage: SimRequestStage,
     slot: Option<OwnedSemaphorePermit>,
     /// Schedule and answer of a request that is not streamed, while its answer is being generated; `None` at other
-    /// times. If the client leaves, they show how many tokens were generated until then.
+    /// times. If the client leaves, the two show how many tokens were generated until then.
     silent: Option<(TokenSchedule, Arc<SimAnswer>)>,
     /// Tokens that the account has charged for this request; corrected to the real usage when the request ends. `None`
     /// if the backend has no account.
