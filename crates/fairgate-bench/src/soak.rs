@@ -55,7 +55,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const MEMORY_MORE_BYTES: u64 = 64 << 20;
 /// Longest time that an honest tenant may go without an answer while it could be served.
 const GAP_MAX: Duration = Duration::from_secs(15);
-/// Time after the end of a disaster in which errors are still excused as its effects. Broken connections are made again
+/// Time after the end of a disaster in which errors still count as its effects. Broken connections are opened again
 /// after at most 2 s.
 const RECOVERY: Duration = Duration::from_secs(4);
 /// Interval at which the testbed checks its programs.
@@ -125,7 +125,7 @@ pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             problems = soak(options) => problems,
-            // Programs that were started end when their handles are dropped.
+            // The programs that were started end when their handles are dropped.
             _ = terminate.recv() => bail!("ended by SIGTERM"),
             _ = interrupt.recv() => bail!("ended by SIGINT"),
         }
@@ -203,7 +203,7 @@ fn start_streams(
     (!models.is_empty()).then(|| tokio::spawn(streams))
 }
 
-/// Carries out the planned disasters one after the other while the clients send requests.
+/// Runs the planned disasters one after the other while the clients send requests.
 async fn run_disasters(
     options: &SoakOptions,
     testbed: &mut SoakTestbed<'_>,
@@ -288,11 +288,10 @@ fn check_honest_tenants(
     problems
 }
 
-/// Returns the errors of an honest tenant that no disaster excuses: `store_unavailable` while rows
-/// could be kept, or a worker's failure while no worker was killed. Failures of workers that
-/// attackers provoke must not reach honest tenants. A tenant with a budget is also refused if
-/// PostgreSQL does not answer for 200 ms, which happens on an overloaded machine. Such refusals are
-/// only reported, and fail the run only if they last longer than [`GAP_MAX`].
+/// Returns the errors of an honest tenant that no disaster explains: `store_unavailable` while rows could be kept, or a
+/// worker's failure while no worker was killed. Failures of workers that attackers cause must not reach honest tenants.
+/// A tenant with a budget is also refused if PostgreSQL does not answer for 200 ms, which happens on an overloaded
+/// machine. Such refusals are only reported, and fail the run only if they last longer than [`GAP_MAX`].
 fn errors_without_excuse<'a>(
     tenant: &SoakTenant,
     ended: impl Iterator<Item = &'a EndedAnswer>,
