@@ -21,7 +21,7 @@
 //!
 //! * the first class in ring order with kᵢ ≤ 1 wins, and every ready class passed on the way, each of which has kᵢ ≥ 2,
 //!   earns one quantum;
-//! * if no class has kᵢ ≤ 1, the whole ring earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk credit)
+//! * if no class has kᵢ ≤ 1, every ready class earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk credit)
 //!   and the first class with kᵢ = m wins. A request that costs a million quanta still takes one step.
 //!
 //! A class that can afford its next head keeps the cursor (it *stayed*), so a burst is spent in one turn. A class that

@@ -37,9 +37,10 @@
 //!
 //! # Without a scan
 //! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ). The age is Dᵢ = now − sinceᵢ, where sinceᵢ is the tick at which
-//! the oldest request was submitted. It stays the same as ticks pass. So the winner is an extreme point of a set of
-//! which an event changes one point: `HullTree` (in `convex_hull.rs`) finds the winner without looking at every flow.
-//! Auto-tune keeps Σsince and Σsince², from which ΣD and ΣD² follow at any tick.
+//! the oldest request was submitted. sinceᵢ does not change as ticks pass. So each flow is a fixed point (Qᵢ, sinceᵢ)
+//! until an event changes the flow, and the winner is an extreme point of the set of these points. `HullTree` (in
+//! `convex_hull.rs`) finds the winner without looking at every flow. Auto-tune keeps Σsince and Σsince², from which ΣD
+//! and ΣD² follow at any tick.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

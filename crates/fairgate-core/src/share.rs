@@ -51,9 +51,10 @@
 //!
 //! # In logarithmic time
 //! A flow's score changes only by events of that flow. Three tournaments (`ranking.rs`) over the ready flows keep the
-//! of each, in O(log n). Partition keeps a sorted set of the ready flows with fewer requests in flight than slots.
-//! Slots are divided again only when a flow becomes active or inactive, a weight changes or the capacity changes, which
-//! costs O(n log n) over the n ≤ capacity active flows.
+//! lowest score of the new flows, the lowest score of the other flows, and the highest settled score. An event updates
+//! at most one entry of each tournament, in O(log n). Partition keeps a sorted set of the ready flows with fewer
+//! requests in flight than slots. Slots are divided again only when a flow becomes active or inactive, a weight changes
+//! or the capacity changes, which costs O(n log n) over the n ≤ capacity active flows.
 //!
 //! Flows whose heads wait for the same workers become ready at the same looks, and stop being ready at the same looks.
 //! Such flows form a group (`share/groups.rs`), which a look changes as a whole. So a full worker for which a thousand

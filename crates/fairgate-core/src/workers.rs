@@ -412,7 +412,8 @@ impl PoolWorkers {
         if self.next_timer().is_none_or(|at| at > now) {
             return;
         }
-        // Visits each worker once, because a rate that is short at the largest possible time stays short.
+        // Each due worker is visited only once. A rate that is still short at the largest possible time would be due
+        // again and again.
         let due = self.timers.range(..=(now, u32::MAX));
         let due: Vec<u32> = due.map(|(_, number)| *number).collect();
         for number in due {
