@@ -37,12 +37,13 @@
 //! batch n without being learned again.
 //!
 //! # Windows
-//! A window is such a stretch of time. It may close once it has lasted 250 ms and has 24 steps, or once it has lasted 4
-//! s. It closes at a request's first token, when one prompt has just been read and the next one has not been begun, or
-//! while no prompt is being read. So each prompt belongs to exactly one window, that of its first token. Nobody knows
-//! when the prompt of a request that does not stream is read. While such a request is in flight, windows close at first
-//! tokens only. The chunks of one step come in any order, and the step clock is exact only between steps. So a window
-//! closes with the last chunk of a burst, after which no chunk comes for 0.5 ms.
+//! A window is a stretch of time that begins and ends at moments at which the sums are known. It may close once it has
+//! lasted 250 ms and has 24 steps, or once it has lasted 4 s. It closes at a request's first token, when one prompt has
+//! just been read and the next one has not been begun, or while no prompt is being read. So each prompt belongs to
+//! exactly one window, that of its first token. Nobody knows when the prompt of a request that does not stream is read.
+//! While such a request is in flight, windows close at first tokens only. The chunks of one step come in any order, and
+//! the step clock is exact only between steps. So a window closes with the last chunk of a burst, after which no chunk
+//! comes for 0.5 ms.
 //!
 //! The output and the context of a request are spread evenly over its steps. A request that does not stream counts as
 //! if it had decoded in its last S/C steps.

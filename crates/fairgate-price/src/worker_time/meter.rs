@@ -361,7 +361,6 @@ impl WorkerTimeMeter {
     /// Returns how far the cost of such a request may be from the truth, in microseconds: two standard deviations, plus
     /// the difference between the costs at the prices in force and at the latest fit. Returns `None` if the prices are
     /// stated, or if there are fewer than 16 windows.
-    /// tell.
     ///
     /// The variance has two parts. The first is the variance of the fit. It follows from the covariance of the
     /// coefficients, as if the errors of windows were independent. It does not show an error that all windows have in
