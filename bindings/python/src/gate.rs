@@ -69,7 +69,7 @@ pub(crate) struct Gate {
 #[pymethods]
 impl Gate {
     /// Creates a pool of `capacity` slots with a policy (JSON), in which at most `max_waiting` requests wait. The gate
-    /// calls `alarm(seconds)` to ask that `tick()` be called after that many seconds.
+    /// calls `alarm(seconds)`. The alarm must call `tick()` after that many seconds.
     #[new]
     fn new(
         py: Python<'_>,
@@ -414,7 +414,7 @@ impl Gate {
             agent,
             attributes,
             weight,
-            // A weight of 1 stands for a thousand tokens, so thousandths of weight are tokens.
+            // A weight of 1 means a thousand tokens, so thousandths of weight are tokens.
             cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
             priority,
             owner,

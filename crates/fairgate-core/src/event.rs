@@ -48,7 +48,7 @@ impl PoolConfig {
 /// One input of a pool, as a line of the journal states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request asks for a slot.
+    /// A client submits a request, which needs a slot.
     Submit(Box<Submit>),
     /// A granted request has ended; the event states the real usage if it is known.
     Release {
@@ -115,7 +115,7 @@ pub enum Event {
     },
 }
 
-/// A request that asks for a slot.
+/// A new request, which needs a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submit {
     /// Id of the request; unique among the requests that wait or are in flight.

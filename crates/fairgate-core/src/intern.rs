@@ -1,4 +1,5 @@
-//! Shared numbers for equal values that many requests have in common.
+//! A table that gives equal values one shared number. It is for values that many requests have in
+//! common.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -24,7 +24,7 @@ type QueueKey = (Reverse<i64>, u128, SubmitSeq);
 
 const NONE: u32 = u32::MAX;
 
-/// Requests in the order in which they would be dispatched.
+/// The waiting requests of one queue, in the order in which they would be dispatched.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestQueue {
     order: QueueOrder,
@@ -39,7 +39,7 @@ pub(crate) struct RequestQueue {
     pub(crate) ageing: Option<Box<MaxWaitState>>,
     /// The thresholds at which a worker counts as busy for the requests of this queue.
     pub(crate) busy: BusyThresholds,
-    /// The demands that the queue watches. The first is the demand of its head; the second is the demand of its oldest
+    /// The demands that the queue watches. The first is the demand of its head. The second is the demand of its oldest
     /// request, if a load node may dispatch that request because the flow is late. See [`crate::workers`].
     pub(crate) watched: [Option<u32>; 2],
     /// True if the queue's node watches the demand of the head in place of the queue; see [`crate::share`].

@@ -11,8 +11,8 @@
 //!
 //! After a look, the head of every node is the request that its discipline would dispatch. There is one exception:
 //! while no head in the whole pool has an open worker, the closing of demands is not reported, because nothing can be
-//! granted. In that case the two readers of heads (granting and explaining) ask `PoolWorkers::all_blocked` first. Trees
-//! are at most 64 levels deep.
+//! granted. So the two readers of heads (granting and explaining) call `PoolWorkers::all_blocked` first. Trees are at
+//! most 64 levels deep.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

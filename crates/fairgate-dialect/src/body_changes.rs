@@ -18,7 +18,7 @@ pub struct BodyChanges<'a> {
     /// Cap on the output tokens of each answer; `None` for no cap. The cap lowers the client's limit, or sets a limit
     /// if the client sets none. [`RequestFields::capped`] returns the resulting limit.
     pub max_tokens: Option<u64>,
-    /// True to ask for usage in a stream (`stream_options.include_usage`), on routes that report usage only on request.
+    /// True to request usage in a stream (`stream_options.include_usage`), on routes that report usage only on request.
     pub ask_usage: bool,
     /// Value for the field `cache_salt`; `None` adds no such field. An upstream reuses a cached prompt only for
     /// requests with the same salt. If the client sent a `cache_salt` of its own, `strip` must remove it.

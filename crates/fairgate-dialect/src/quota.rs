@@ -15,17 +15,17 @@
 //! a provider states different limits from answer to answer, the lowest limit of the last 30 seconds applies. So if the
 //! numbers of one answer show a limit per second, and those of another answer show a limit per minute, the limit is
 //! taken as per minute. An answer whose numbers fit any window does not change the window. No pause is longer than a
-//! minute, even if the provider asks for more.
+//! minute, even if the provider states a longer one.
 
 use std::time::Duration;
 
 use crate::limits::{LimitUnit, LimitWindow, RateLimit, RateLimitHeaders};
 
-/// Longest pause, even if the provider asks for a longer one.
+/// Longest pause, even if the provider states a longer one.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// First pause if the provider states no time. The pause doubles with each further refusal in a row.
 pub const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// Time for which a limit that the provider stated stays in force, even if the provider then states a higher limit.
+/// Time for which a limit that the provider stated continues to apply, even if the provider then states a higher limit.
 pub const LOWER_HOLDS: Duration = Duration::from_secs(30);
 /// Greatest age at which a remaining amount that the provider stated is still used.
 const REMAINING_AGE_MAX: Duration = Duration::from_secs(3);
@@ -70,7 +70,7 @@ pub struct QuotaPause {
     pub until: Duration,
     /// The unit of the limit that caused the pause; `None` if it is unknown.
     pub counted: Option<LimitUnit>,
-    /// Wait that the provider asked for; `None` if it named none.
+    /// Time to wait that the provider stated; `None` if it stated none.
     pub asked: Option<Duration>,
 }
 
@@ -122,7 +122,7 @@ impl ProviderLimit {
         }
     }
 
-    /// Returns true if the limit in force is one per second.
+    /// Returns true if the limit that applies is per second.
     fn is_per_second(self) -> bool {
         let per_minute = self.per_second.map(|limit| limit.saturating_mul(60));
         per_minute.is_some() && per_minute == self.lowest.per_minute()
@@ -174,8 +174,8 @@ impl AccountQuota {
         self.prefers_stated = true;
     }
 
-    /// Returns the longest burst in seconds that the provider's limits allow: 1 if a limit in force is per second, else
-    /// 60.
+    /// Returns the longest burst in seconds that the provider's limits allow: 1 if a limit that applies is per second,
+    /// else 60.
     pub fn burst_seconds_max(&self) -> u64 {
         if self.requests.is_per_second() || self.tokens.is_per_second() { 1 } else { 60 }
     }

@@ -30,7 +30,7 @@ const THINKING_TOKENS_MIN: u64 = 1024;
 pub struct RequestFields {
     /// Name of the model as the client sent it: 1 to 256 bytes, no control characters.
     pub model: String,
-    /// True if the client asks for a stream.
+    /// True if the client requests a stream.
     pub stream: bool,
     /// Output token limit that the client sets for each answer: `max_tokens`, `max_completion_tokens` or
     /// `max_output_tokens`, and the larger if several are present. `None` if the client sets no limit.
@@ -41,7 +41,7 @@ pub struct RequestFields {
     /// Number of answers that the model will write: the larger of `n` and `best_of` (default 1), times the number of
     /// prompts for a completion with a list of prompts. 0 for embeddings and token counts, which have no output.
     pub choices: u64,
-    /// True if the client itself asked for usage in a stream.
+    /// True if the client itself requests usage in a stream.
     pub usage_asked: bool,
     /// Id of the earlier response that this request continues (`previous_response_id`). The tokens of that response
     /// count as input.
@@ -87,8 +87,8 @@ pub(crate) struct OutputCapField {
     pub(crate) allowed: Option<u64>,
 }
 
-/// A field that asks for a minimum of output. Some engines let this field take precedence over a cap, and others refuse
-/// the combination, so the field is lowered together with the cap.
+/// A field that sets a minimum of output. Some engines let this field take precedence over a cap, and others refuse the
+/// combination, so the field is lowered together with the cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputFloorField {
     pub(crate) value: Range<usize>,

@@ -82,7 +82,7 @@ pub(crate) struct CacheSize {
 /// The evidence of the reports on requests of one cohort of tenants.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReportCohort {
-    /// Points of each step. A hit at a depth of the step adds one point, and a miss there takes [`MISS_POINTS`] away.
+    /// Points of each step. A hit at a depth of the step adds one point, and a miss there subtracts [`MISS_POINTS`].
     counts: [i8; STEPS],
     /// Number of the cohort's reports in its present period; below [`PERIOD`].
     reports: u32,

@@ -12,7 +12,7 @@ use crate::overlap::PrefixOverlap;
 /// Number of workers that share one word of bits in a [`HolderGroup`].
 const GROUP: usize = u64::BITS as usize;
 
-/// The index that says which worker holds which prefix. See the [crate's page](crate) for the order of calls.
+/// An index of the prefixes that each worker is expected to hold. See the [crate's page](crate) for the order of calls.
 pub struct PrefixIndex {
     blocks_max: usize,
     places: Vec<PrefixPlace>,

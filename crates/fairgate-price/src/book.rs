@@ -65,7 +65,7 @@ pub const RATE_FACTOR_MAX: u32 = 4;
 /// For an even number of rates, the median is at most this many times the lower of the two middle rates, or the default
 /// if that is more.
 const MIDDLE_FACTOR_MAX: u32 = 16;
-/// The value of [`TenantSlotTime::time_paid_part`] that stands for all attempts.
+/// The value of [`TenantSlotTime::time_paid_part`] for a tenant whose attempts all paid by time.
 const WHOLE: u64 = 1 << 16;
 /// A tenant's expected cost is not raised if at most this part of its attempts, one in a hundred, paid by time.
 const PART_IGNORED: u64 = WHOLE / 100;

@@ -81,7 +81,7 @@
 //! changes by at least 1 %. They are published at once when the slots change. Each price is at most 64 times that of
 //! the start ratios, scaled to the worker.
 //!
-//! A request that was granted before the first window is complete is settled at the prices in force at its end. The
+//! A request that was granted before the first window is complete is settled at the prices that apply at its end. The
 //! prices at its grant were a guess ([`WorkerPriceSet::is_guess`]), and a charge is not corrected later. With 64 slots,
 //! two tenants would otherwise have wrong shares for a minute if the start ratios are wrong by a factor of four.
 //!

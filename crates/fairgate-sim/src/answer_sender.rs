@@ -1,4 +1,4 @@
-//! Sends an answer to the client, with all faults that a request can ask for.
+//! Sends an answer to the client, with the fault of the request if it has one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Faults that a test, or a request itself, can ask a backend for.
+//! The faults of a backend. A test or a request itself can select them.
 
 use std::fmt;
 use std::str::FromStr;

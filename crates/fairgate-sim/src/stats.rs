@@ -47,7 +47,7 @@ pub struct RequestRecord {
     pub path: &'static str,
     /// Model in the request; empty if the request was refused before its body was parsed.
     pub model: String,
-    /// True if the request asked for a stream.
+    /// True if the client requested a stream.
     pub stream: bool,
     /// Limit of output tokens in the request; `None` if the request sets no limit.
     pub output_tokens_max: Option<u64>,

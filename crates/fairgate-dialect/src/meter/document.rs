@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 64;
 const ITEM_IDS_MAX: usize = 128;
 /// Length in bytes of the longest key, string or literal that is compared with known words.
 const WORD_BYTES_MAX: usize = 32;
-/// Bytes of text that the escape `\uXXXX` counts as. The escape stands for one to four bytes, mostly for three.
+/// Bytes of text that the escape `\uXXXX` counts as. The escape represents one to four bytes, mostly three.
 const UNICODE_TEXT_BYTES: u64 = 3;
 
 /// The parts of a document that the meter uses.

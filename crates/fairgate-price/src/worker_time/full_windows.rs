@@ -24,7 +24,7 @@ pub(super) struct FullWindows {
     output: f64,
     /// Output tokens of the windows that were measured.
     measured_output: f64,
-    /// Σ steps × slots.
+    /// Sum of steps × slots over the windows.
     slot_steps: f64,
     prompts: f64,
     /// Total length in milliseconds.

@@ -24,19 +24,19 @@ pub(super) const START_FACTOR_MAX: f64 = 64.0;
 /// number of steps. In a fit, it is the coefficient itself, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct WindowCoefficients {
-    /// One step of the engine.
+    /// The number for a step of the engine.
     pub(super) step: f64,
-    /// One output token of any request.
+    /// The number for an output token of any request.
     pub(super) output: f64,
-    /// One token of context of one output token.
+    /// The number for a token of context of an output token.
     pub(super) context: f64,
-    /// One prompt, whatever its length.
+    /// The number for a prompt of any length.
     pub(super) prompt: f64,
-    /// One input token that was not cached.
+    /// The number for an input token that was not cached.
     pub(super) input: f64,
-    /// One token before an input token that was not cached.
+    /// The number for a token before an input token that was not cached.
     pub(super) position: f64,
-    /// One cached input token.
+    /// The number for a cached input token.
     pub(super) cached: f64,
 }
 

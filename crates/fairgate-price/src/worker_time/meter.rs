@@ -58,7 +58,7 @@ pub struct WorkerPriceSet {
     /// The batch of the full worker for which the prices are valid.
     pub batch: FullBatch,
     /// True if no window was complete when the set was published, so that its prices follow from the start ratios. A
-    /// request that was granted at such prices is settled at the prices in force at its end.
+    /// request that was granted at such prices is settled at the prices that apply at its end.
     pub is_guess: bool,
 }
 
@@ -89,9 +89,9 @@ pub enum LearningState {
     Start,
     /// The prices follow from the windows so far, and further windows change them.
     Learning,
-    /// Requests end, but none of them streams, so nothing is learned. The prices stay.
+    /// Requests end, but none of them streams, so nothing is learned. The prices stay the same.
     NothingStreams,
-    /// There is too little work to learn from. The prices stay.
+    /// There is too little work to learn from. The prices stay the same.
     Quiet,
     /// The prices were stated, and nothing is learned.
     Stated,
@@ -200,7 +200,7 @@ impl WorkerTimeMeter {
         self.interval_us = interval_us;
     }
 
-    /// Returns the prices in force.
+    /// Returns the prices that apply now.
     pub fn price_set(&self) -> &WorkerPriceSet {
         &self.price_set
     }
@@ -359,7 +359,7 @@ impl WorkerTimeMeter {
     }
 
     /// Returns how far the cost of such a request may be from the truth, in microseconds: two standard deviations, plus
-    /// the difference between the costs at the prices in force and at the latest fit. Returns `None` if the prices are
+    /// the difference between the costs at the present prices and at the latest fit. Returns `None` if the prices are
     /// stated, or if there are fewer than 16 windows.
     ///
     /// The variance has two parts. The first is the variance of the fit. It follows from the covariance of the

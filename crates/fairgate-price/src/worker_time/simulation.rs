@@ -1,7 +1,7 @@
 //! Simulations in virtual time, with tenants, the real scheduler, meters, and engines whose prices are known.
 //!
 //! The scheduler gets what a gateway would give it: estimates at the mean prices of the workers, and settlements at the
-//! prices of the worker that served the request. The prices are those in force at the grant, or at the end if the
+//! prices of the worker that served the request. The prices are those that apply at the grant, or at the end if the
 //! prices at the grant were a guess. No weights of tokens are configured. The tests check each tenant's share of the
 //! engines' own time, which the meters never see.
 

@@ -93,7 +93,7 @@ fn no_conduct_of_one_tenant_takes_from_the_others() {
     }
 }
 
-/// Sends arbitrary events: unknown ids, two ends, absurd tokens, a clock that stands still or jumps.
+/// Sends arbitrary events: unknown ids, two ends, absurd tokens, a clock that stops or jumps.
 fn send_arbitrary_events(seed: u64) -> WorkerTimeMeter {
     let mut rng = SeededRng::new(seed);
     let mut meter = WorkerTimeMeter::new(rng.below(70) as u32);
