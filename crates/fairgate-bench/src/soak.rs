@@ -2,8 +2,8 @@
 //!
 //! Honest tenants and attackers send requests to a real `fairgate serve` over real sockets. Behind the gateway are
 //! simulated workers that are killed and restarted. One of them announces keep-alive but closes its connections. With
-//! `--backends` and `--python`, there are also real servers written by others. The ledger is in a PostgreSQL that hangs
-//! for a while and is shut down for a while. The gateway's disk gets full, and the gateway is killed twice
+//! `--backends` and `--python`, there are also real servers by other projects. The ledger is in a PostgreSQL that hangs
+//! for a while and is shut down for a while. The gateway's disk becomes full, and the gateway is killed twice
 //! ([`disasters`]).
 //!
 //! At the end, each answer that a client read to its end must have exactly one final row with the same status, unless

@@ -91,7 +91,8 @@ mod tests {
         assert_eq!(slots(u64::MAX, &[1]), [u64::MAX]);
     }
 
-    /// The rule as it is written, one slot at a time, with the fractions cross-multiplied.
+    /// Divides the slots by the rule as it is written, one slot at a time. Fractions are compared
+    /// by cross-multiplication.
     fn one_by_one(total: u64, weights: &[u64]) -> Vec<u64> {
         let sum: i128 = weights.iter().map(|w| i128::from(*w)).sum();
         let mut given: Vec<u64> = weights

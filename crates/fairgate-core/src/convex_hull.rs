@@ -353,7 +353,7 @@ mod tests {
             .map(|p| p.flow)
     }
 
-    /// Small coordinates make ties, duplicates and collinear points common; the parabola makes wide nodes.
+    /// With small coordinates, ties, duplicates and collinear points are common. Points on a parabola make nodes wide.
     #[test]
     fn agrees_with_a_scan() {
         let mut state = 42u64;

@@ -444,8 +444,8 @@ mod tests {
     use crate::requests::{RequestHandle, RequestTable, SubmitSeq};
     use crate::units::{Micros, Ticks};
 
-    /// A ring that is too long to be scanned, beside the same ring scanned: they pick the same class, give the same credit
-    /// and come to the same deficits.
+    /// Compares a ring that is too long to be scanned with the same ring if it is scanned. Both must pick the same
+    /// class, give the same credit and have the same deficits.
     #[test]
     fn a_long_ring_decides_as_a_scanned_one() {
         let mut state = 11u64;

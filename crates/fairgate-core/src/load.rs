@@ -318,7 +318,8 @@ fn grows(history: &[u128]) -> bool {
 mod tests {
     use super::*;
 
-    /// 1 and 4 have a coefficient of variation of 3/5, 1 and 3 of exactly one half; so do 2⁴⁴ times as much.
+    /// The ages 1 and 4 have a coefficient of variation of 3/5, and the ages 1 and 3 of exactly one half. Ages that are
+    /// 2⁴⁴ times as large have the same coefficients.
     #[test]
     fn ages_differ_where_they_vary_by_over_half() {
         for scale in [1, 1 << 44, 1 << 60] {

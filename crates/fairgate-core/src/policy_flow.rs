@@ -141,7 +141,8 @@ mod tests {
         }
     }
 
-    /// A share of two classes, of which `batch` is the default, and `chat` is shared by tenant with `edf` queues.
+    /// Builds a share node with the classes `chat` and `batch`, of which `batch` is the default. Inside `chat` is a
+    /// share node by tenant with `edf` queues.
     fn by_class() -> Policy {
         let tenants =
             SharePolicy { inside: FlowInside::EDF, ..SharePolicy::new(Attribute::Tenant) };

@@ -286,7 +286,7 @@ impl RankingEntrant {
 mod tests {
     use super::*;
 
-    /// Heights that lie together, that are as far apart as can be, and that wander away from the origin, both ways.
+    /// The heights are close together, as far apart as possible, or move away from the origin in either direction.
     #[test]
     fn agrees_with_a_scan() {
         let mut state = 3u64;
@@ -337,7 +337,8 @@ mod tests {
         assert_eq!((ranking.lowest(), ranking.blurred), (Some((7, far + 193)), blurred));
     }
 
-    /// Heights that no origin brings together are still distinguished, and the origin is not put at every change.
+    /// Heights that are too far apart for any origin are still distinguished, and the origin is not moved at every
+    /// change.
     #[test]
     fn an_origin_that_does_not_help_is_rarely_put() {
         let mut ranking = KeyRanking::new();

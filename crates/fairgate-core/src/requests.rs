@@ -561,7 +561,8 @@ mod tests {
 
     use super::*;
 
-    /// Against an ordered set, over a fixed pseudo-random walk through several levels.
+    /// Compares the free handles with an ordered set, over a fixed pseudo-random sequence that uses
+    /// several levels.
     #[test]
     fn the_lowest_free_handle_is_given() {
         let (mut free, mut model) = (FreeHandles::default(), BTreeSet::new());
@@ -583,7 +584,7 @@ mod tests {
         }
     }
 
-    /// Over several chunks, with handles used again: each request lies where its handle says.
+    /// With several chunks and reused handles, each request is found under its handle.
     #[test]
     fn requests_keep_their_places_over_chunks() {
         const CHUNK: usize = 1024;

@@ -178,7 +178,7 @@ impl RoundsTree {
 mod tests {
     use super::*;
 
-    /// Against a plain list, over a fixed pseudo-random walk.
+    /// Compares the tree with a plain list, over a fixed pseudo-random sequence of operations.
     #[test]
     fn agrees_with_a_plain_list() {
         for positions in [1u32, 2, 3, 7, 64, 100] {

@@ -74,7 +74,7 @@ pub(super) fn epoch(number: u64) -> Option<EpochMicros> {
 mod tests {
     use super::*;
 
-    /// 2026-11-16T02:08:05Z.
+    /// The time 2026-11-16T02:08:05Z, in microseconds since 1970.
     const NOW: i64 = 1_794_794_885_000_000;
 
     #[test]
