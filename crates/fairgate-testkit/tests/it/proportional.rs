@@ -199,7 +199,8 @@ fn fast_equals_naive() {
     );
 }
 
-/// One more idle agent must get exactly a task that, by the explanation, only waited for an agent.
+/// One more idle agent must get a task that only waited for an agent by the explanation, and no
+/// task if there is none.
 #[test]
 fn explanations_foretell_what_another_agent_gets() {
     let mut extended = 0;

@@ -1,4 +1,4 @@
-//! Cases of NVIDIA Dynamo: the order its router queue was seen to give, and its admission.
+//! Cases of NVIDIA Dynamo: the observed order of its router queue, and its admission.
 
 use fairgate_core::event::{Event, Submit, WorkerChange, WorkerState};
 use fairgate_core::units::Tokens;
@@ -7,7 +7,7 @@ use fairgate_testkit::workload::SeededRng;
 use super::crowd::Crowd;
 use super::scene::{Scene, count, request};
 
-/// A drr root over classes with these quanta, in ring order.
+/// Returns a drr policy over classes with these quanta, in ring order.
 pub(crate) fn drr(classes: &[(&str, u64)]) -> String {
     let class =
         |(name, quantum): &(&str, u64)| format!(r#"{{"name":"{name}","quantum":{quantum}}}"#);
@@ -15,7 +15,8 @@ pub(crate) fn drr(classes: &[(&str, u64)]) -> String {
     format!(r#"{{"drr":{{"by":"class","classes":[{}]}}}}"#, classes.join(","))
 }
 
-/// A scene in which all of this is queued (class, how many, cost), and no slot is free yet.
+/// Creates a scene without free slots in which these requests are queued, given as (class, number,
+/// cost).
 pub(crate) fn queued(classes: &[(&str, u64)], requests: &[(&str, u64, u64)]) -> Scene {
     let mut scene = Scene::new(0, &drr(classes));
     for (class, many, cost) in requests {
@@ -24,7 +25,7 @@ pub(crate) fn queued(classes: &[(&str, u64)], requests: &[(&str, u64, u64)]) -> 
     scene
 }
 
-/// The order of dispatch through one slot, all queued first.
+/// Returns the order of dispatch through one slot, if all requests are queued first.
 fn order(classes: &[(&str, u64)], requests: &[(&str, u64, u64)]) -> String {
     let mut scene = queued(classes, requests);
     scene.capacity(1);
@@ -91,8 +92,8 @@ fn random_costs_are_served_as_one_to_four_in_tokens() {
     assert!(off * 2_000 < a, "seed {seed}: {a} and {b} tokens, {off} from 1 : 4");
 }
 
-/// Two classes, 1024 to 4096, that always have sixteen requests of 1 to 4096 tokens waiting: the tokens of
-/// each after so many dispatches through one slot.
+/// Runs two classes with the quanta 1024 and 4096 that always have sixteen requests of 1 to 4096 tokens waiting.
+/// Returns the tokens of each class after this many dispatches through one slot.
 fn random_costs(seed: u64, dispatches: usize) -> (Scene, [u64; 2]) {
     let mut rng = SeededRng::new(seed);
     let mut scene = Scene::new(0, &drr(&[("A", 1024), ("B", 4096)])).without_oracle();
@@ -191,7 +192,7 @@ fn end_to_end_four_fifths_of_the_first_completions_are_the_heavier_class() {
     }
 }
 
-/// Arrivals come while others run: a class that always has a backlog keeps its share of tokens.
+/// Requests arrive while others run. A class that always has a backlog keeps its share of tokens.
 #[test]
 fn a_steady_stream_is_shared_as_the_quanta_say() {
     let mut crowd = Crowd::new(Scene::new(8, &drr(&[("A", 512), ("B", 128)])));
@@ -212,7 +213,8 @@ fn worker(name: &str, state: impl FnOnce(&mut WorkerChange)) -> WorkerChange {
     change
 }
 
-/// A worker of ten tokens a batch, in a pool whose one class calls it busy over half of that.
+/// Creates a pool with one worker and one class. The worker's batch has ten tokens, and the class
+/// counts it as busy above half of that.
 fn half_of_ten() -> Scene {
     let policy =
         r#"{"drr":{"by":"class","classes":[{"name":"A","quantum":10,"busy_fraction":0.5}]}}"#;
@@ -237,7 +239,8 @@ fn five_tokens_of_ten_are_not() {
     assert_eq!(scene.ask("A3", "class:A", 1), "", "six is");
 }
 
-/// Two workers and a class with these limits per worker; nothing is dispatched.
+/// Creates a pool with two workers and a class with these limits per worker, in which no request is
+/// dispatched.
 fn limited(limits: &str) -> Scene {
     let class = format!(r#"{{"name":"A","quantum":10,{limits}}}"#);
     let policy = format!(r#"{{"drr":{{"by":"class","classes":[{class}]}}}}"#);
@@ -251,7 +254,8 @@ fn with_cache(id: &str, input: u64, cached: u64) -> Submit {
     Submit { input: Some(Tokens(input)), cached, ..request(id, "class:A") }
 }
 
-/// What the refusal of a third request says, after one of 8 tokens with 4 cached and one of 100 with 100.
+/// Returns the reason, the amount and the limit of the refusal of a third request. The first two requests have 8 tokens
+/// with 4 cached, and 100 tokens with 100 cached.
 fn third_is_refused(limits: &str) -> (String, u128, u128) {
     let mut scene = limited(limits);
     assert_eq!(scene.submit(with_cache("r1", 8, 4)), "");

@@ -1,4 +1,4 @@
-//! What a flow got and was due, in numbers.
+//! Cases of the tokens that a flow got and was due.
 
 use fairgate_core::event::WorkerChange;
 use fairgate_core::fairness::FlowFairness;
@@ -7,7 +7,7 @@ use super::crowd::Crowd;
 use super::obleth::tenants;
 use super::scene::Scene;
 
-/// (got, due, bound)
+/// Returns the tokens that a flow got, the tokens that it was due, and the bound.
 fn numbers(flow: &FlowFairness) -> (i128, i128, u128) {
     let due = flow.due.expect("a share");
     (flow.got, due.tokens, due.bound)

@@ -6,17 +6,18 @@ use fairgate_core::units::Micros;
 use super::crowd::Crowd;
 use super::scene::{Scene, count, longest_run};
 
-/// A share root by group, with weights such as `"prod":500,"dev":50`.
+/// Returns a share policy by group, with weights such as `"prod":500,"dev":50`.
 pub(crate) fn groups(weights: &str, partition: bool) -> String {
     format!(r#"{{"share":{{"by":"group","weights":{{{weights}}},"partition":{partition}}}}}"#)
 }
 
-/// A share root by tenant.
+/// Returns a share policy by tenant, with these weights.
 pub(crate) fn tenants(weights: &str) -> String {
     format!(r#"{{"share":{{"by":"tenant","weights":{{{weights}}}}}}}"#)
 }
 
-/// How many requests of each group are in flight when all of them flood a partitioned pool of so many slots.
+/// Returns the number of requests of each group in flight, if all groups have large backlogs in a partitioned pool of
+/// this many slots.
 fn in_flight(slots: usize, weights: &[u64]) -> Vec<usize> {
     let name = |i: usize| char::from(b'a' + u8::try_from(i).expect("a few groups"));
     let listed: Vec<String> =
@@ -92,8 +93,7 @@ fn a_tenant_of_weight_500_gets_ten_grants_for_each_of_weight_50() {
     assert_eq!(longest_run(&order, 'b'), 10);
 }
 
-/// Every tenant with a weight gets admitted: at 1 against 1000 it has a grant in every 1001, give or take a
-/// tie.
+/// Every tenant with a weight is served. With a weight of 1 beside 1000, it gets about one of 1001 grants.
 #[test]
 fn the_lightest_tenant_is_never_starved() {
     let scene = Scene::new(1, &tenants(r#""h":1000,"l":1"#)).without_oracle();
@@ -105,7 +105,7 @@ fn the_lightest_tenant_is_never_starved() {
     assert!(longest_run(&order, 'h') <= 1001, "{}", longest_run(&order, 'h'));
 }
 
-/// Idle tenants cannot bank: they re-enter at the virtual time of the moment.
+/// Idle tenants save up nothing. They return at the present virtual time.
 #[test]
 fn an_idle_tenant_comes_back_at_the_height_of_the_others() {
     let mut crowd = Crowd::new(Scene::new(1, &tenants("")));
@@ -167,7 +167,8 @@ fn in_a_partitioned_pool_it_gets_seven_slots_of_eight() {
     assert_eq!((count(&order, 'c'), count(&order, 'a')), (700, 100));
 }
 
-/// Groups 500 : 50 and eight slots; big holds one, small floods.
+/// Creates a pool of eight slots with groups of the weights 500 and 50. The big group holds one
+/// slot, and the small group has a large backlog.
 fn lent() -> Scene {
     let mut scene = Scene::new(8, &groups(r#""big":500,"small":50"#, true));
     assert_eq!(scene.ask("b1", "group:big", 100), "b1");

@@ -1,4 +1,5 @@
-//! Known holes of obleth that concern decisions, each shown not to be ours.
+//! Known weaknesses of obleth's decisions. Each case shows that Fairgate does not have the
+//! weakness.
 
 use std::sync::Arc;
 
@@ -44,7 +45,7 @@ fn a_joiner_is_level_after_what_it_met_in_flight() {
     }
 }
 
-/// The other way round the light joiner has no debt from before its time either.
+/// A light flow that joins a heavy one has no debt from the time before it joined either.
 #[test]
 fn a_light_joiner_waits_for_no_more_than_its_weight_says() {
     let mut crowd = Crowd::new(Scene::new(1, &tenants(r#""loner":500,"joiner":50"#)));
@@ -57,7 +58,7 @@ fn a_light_joiner_waits_for_no_more_than_its_weight_says() {
     assert_eq!(longest_run(&order, 'j'), 1);
 }
 
-/// Forty flows that all stand at the same score, in every order of their names: first come, first served.
+/// Forty flows with the same score are served first come, first served, whatever the order of their names.
 #[test]
 fn ties_go_to_who_came_first_whatever_the_names() {
     for policy in [tenants(""), r#"{"load":{"by":"tenant"}}"#.to_string()] {
@@ -79,7 +80,7 @@ fn ties_go_to_who_came_first_whatever_the_names() {
     }
 }
 
-/// Renaming flows changes nothing where names are not configured: costs, refunds and holds as they come.
+/// Renaming flows changes no decision if the names are not configured, with any costs, refunds and holds.
 #[test]
 fn renamed_flows_get_the_same_decisions() {
     let policy = r#"{"share":{"by":"group","inside":{"load":{"by":"agent","inside":{"share":{"by":"tenant"}}}}}}"#;

@@ -1,5 +1,5 @@
-//! The meter beside decisions that are not ours: closed loops as the first edition's rules decided them, recorded with
-//! commit 27c6139. Each rule was mended because of what a recording shows, and the meter alone must show it.
+//! Cases of the meter with recorded decisions by the rules of the first edition (commit 27c6139), in closed loops. Each
+//! recording shows a fault for which a rule was later changed. The meter alone must show this fault.
 //!
 //! `tests/recorded` has the journals, each event followed by the decisions that it led to. In all of them every flow has
 //! four requests waiting whenever one ends; sizes are from a public trace, except where all cost 300 tokens.
@@ -10,14 +10,14 @@ use fairgate_core::meter::{CapLoad, CapMeter, FlowMeter, FlowPresence, NodeMeter
 use fairgate_core::units::{Micros, Weight};
 use serde_json::Value;
 
-/// A recording as the meter sees it.
+/// A recording, with the counts that the meter would have.
 struct Recorded {
     by: &'static str,
-    /// The slots of its only worker, where it has one.
+    /// Number of slots of the only worker; `None` without a worker.
     slots: Option<u64>,
     node: NodeMeter,
     flows: BTreeMap<String, Flow>,
-    /// Flow and cost, by request.
+    /// Flow and cost of each request, by the request's id.
     requests: BTreeMap<String, (String, u64)>,
     now: Micros,
 }
@@ -25,7 +25,7 @@ struct Recorded {
 struct Flow {
     number: u32,
     weight: Weight,
-    /// A drr class's quantum, by which its got may be off in a round.
+    /// Quantum of a drr class, by which the class's `got` may deviate within a round.
     round: u64,
     cap: Option<u64>,
     waiting: u64,
@@ -123,7 +123,7 @@ impl Recorded {
         }
     }
 
-    /// (got, due, bound), in tokens.
+    /// Returns the tokens that a flow got, the tokens that it was due, and the bound.
     fn numbers(&self, name: &str) -> (i128, i128, u128) {
         let Flow { meter, weight, .. } = &self.flows[name];
         (meter.got(), meter.due(&self.node, *weight), meter.bound(&self.node, *weight))

@@ -1,4 +1,4 @@
-//! The rules of share, in numbers: virtual time, new flows, moments, what was missed, and partitions.
+//! Cases of the rules of share nodes: virtual time, new flows, moments, missed service, and partitions.
 
 use fairgate_core::explain::FlowStanding;
 
@@ -6,7 +6,8 @@ use super::crowd::Crowd;
 use super::obleth::{groups, tenants};
 use super::scene::{Scene, count};
 
-/// (score, settled, virtual time, new) of a waiting request's flow in the root.
+/// Returns the score, the settled score, virtual time and `new` of a waiting request's flow in the
+/// root.
 fn standing(scene: &Scene, id: &str) -> (String, String, String, bool) {
     match scene.standing(id) {
         FlowStanding::Share { score, settled, virtual_time, new, .. } => {
@@ -48,7 +49,8 @@ fn those_that_are_new_go_in_the_order_in_which_they_came() {
     assert_eq!(scene.drain(), "dbcadbcadbca");
 }
 
-/// A request that says it used nothing used one token: who fails at once, over and over, pays.
+/// A request with a reported usage of 0 is charged one token, so a client whose requests always
+/// fail at once pays.
 #[test]
 fn what_ends_has_used_one_token_at_least() {
     let mut scene = Scene::new(1, &tenants(""));
@@ -95,7 +97,7 @@ fn names_that_are_fresh_with_every_request_do_not_hold_the_steady_one_up() {
     assert!(count(&order, 's').abs_diff(80) <= 2, "{order}");
 }
 
-/// Ten fresh names wait at any time: the steady tenant is one of eleven.
+/// Ten new names wait at any time, so the steady tenant gets one of eleven parts.
 #[test]
 fn the_steady_one_gets_its_part_of_those_present() {
     let mut scene = Scene::new(1, &tenants("")).without_oracle();

@@ -21,7 +21,7 @@ struct Watch {
     /// Number of slots of each worker.
     slots: BTreeMap<&'static str, u64>,
     in_flight: BTreeMap<String, u64>,
-    /// Number of granted requests that were late.
+    /// Number of grants of the oldest late request of a source.
     late: u64,
     grants: u64,
 }
