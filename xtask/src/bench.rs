@@ -1,6 +1,6 @@
-//! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`, `bench router`, `bench fleet`,
-//! `bench store` and `bench watcher` run the benchmarks in the crate `fairgate-bench`. `cargo xtask bench python` runs
-//! the benchmarks of the Python package.
+//! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`, `bench router`,
+//! `bench fleet`, `bench store` and `bench watcher` run the benchmarks in the crate
+//! `fairgate-bench`. `cargo xtask bench python` runs the benchmarks of the Python package.
 
 use std::path::Path;
 

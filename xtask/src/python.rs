@@ -1,4 +1,5 @@
-//! Virtual environments for chores that need Python packages from PyPI, and the chores of `bindings/python`.
+//! Virtual environments for chores that need Python packages from PyPI, and the chores of
+//! `bindings/python`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,7 +12,8 @@ use crate::{XtaskError, cargo, tools};
 pub(crate) const PACKAGE: &str = "bindings/python";
 /// Requirements file of the Python package's tests.
 pub(crate) const TEST_REQUIREMENTS: &str = "bindings/python/requirements-test.txt";
-/// Options of pytest-xdist. The tests mostly wait for programs that they started, so two tests run at once.
+/// Options of pytest-xdist. The tests mostly wait for programs that they started, so two tests run
+/// at once.
 pub(crate) const PYTEST_WORKERS: [&str; 2] = ["--numprocesses", "2"];
 const MANIFEST: &str = "bindings/python/Cargo.toml";
 
@@ -65,7 +67,8 @@ pub(crate) fn venv_with(
     let wanted = fs::read_to_string(root.join(requirements))
         .map_err(|error| XtaskError(format!("cannot read {requirements}: {error}")))?;
     let folder = target(root).join("venv").join(name);
-    // This file is written after all packages are installed, so that a partial environment does not count as complete.
+    // This file is written after all packages are installed, so that a partial environment does not
+    // count as complete.
     let stamp = folder.join("requirements-installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(Venv { folder, steps: Vec::new() });

@@ -91,7 +91,8 @@ pub(crate) fn measure(case: &str) -> Result<BytesPerRequest> {
     Ok(BytesPerRequest { texts: next()?, asked: next()?, resident: next()? })
 }
 
-/// Name of the case that fills the prefix index. The blocks of a prompt have no texts, so the case reports 0 for them.
+/// Name of the case that fills the prefix index. The blocks of a prompt have no texts, so the case
+/// reports 0 for them.
 pub(crate) const PREFIX_INDEX: &str = "prefix-index";
 
 /// Fills the pool of a case in this process. Returns three numbers of bytes per request: texts,
@@ -137,8 +138,9 @@ fn fill_index() -> Result<[f64; 3]> {
 /// Title of the table's row with the result of [`sessions`].
 pub(crate) const SESSIONS: &str = "live memory after n requests, each of a session that came once";
 
-/// Returns the bytes that a pool takes after one million and after ten million requests. The pool shares by session.
-/// Each request is submitted, granted and released under a new session name, while one other session stays in use.
+/// Returns the bytes that a pool takes after one million and after ten million requests. The pool
+/// shares by session. Each request is submitted, granted and released under a new session name,
+/// while one other session stays in use.
 pub(crate) fn sessions() -> Result<[f64; 2]> {
     allocation::start_counting();
     let mut pool = Pool::new(PoolConfig::new(4, scenarios::sessions_of_equal_weight()));

@@ -1,10 +1,11 @@
 //! `cargo xtask bench router`: Fairgate and other routers in front of simulated workers with prefix
 //! caches, over real HTTP.
 //!
-//! Every router gets the same requests and new workers with empty caches. The workers count input and cached tokens,
-//! and the clients measure the time to the first token. Each placement rule also places the same requests in virtual
-//! time (`rules`), which here means in a simulation with its own clock and without HTTP. Differences between a run over
-//! HTTP and the same rule in virtual time are the effect of HTTP, clocks and other programs of the machine.
+//! Every router gets the same requests and new workers with empty caches. The workers count input
+//! and cached tokens, and the clients measure the time to the first token. Each placement rule also
+//! places the same requests in virtual time (`rules`), which here means in a simulation with its
+//! own clock and without HTTP. Differences between a run over HTTP and the same rule in virtual
+//! time are the effect of HTTP, clocks and other programs of the machine.
 
 mod classes;
 mod clients;
@@ -150,8 +151,8 @@ pub(crate) struct RouterBar {
     pub(crate) holds: bool,
 }
 
-/// Compares Fairgate's run with that of round robin and with that of the best other router, for each workload and
-/// number of workers.
+/// Compares Fairgate's run with that of round robin and with that of the best other router, for
+/// each workload and number of workers.
 fn bars(runs: &[RouterRun]) -> Result<Vec<RouterBar>> {
     let mut bars = Vec::new();
     for ours in runs.iter().filter(|run| run.router == RouterKind::Fairgate) {
@@ -186,8 +187,8 @@ fn bars(runs: &[RouterRun]) -> Result<Vec<RouterBar>> {
     Ok(bars)
 }
 
-/// Checks that the tokens of the two classes are in the ratio of their weights. A deviation of 5 % is allowed, because
-/// some requests are in flight at the beginning and the end of the measurement.
+/// Checks that the tokens of the two classes are in the ratio of their weights. A deviation of 5 %
+/// is allowed, because some requests are in flight at the beginning and the end of the measurement.
 fn class_bar([more, less]: [u64; 2]) -> RouterBar {
     let [(first, high), (second, low)] = classes::CLASSES;
     let wanted = high as f64 / low as f64;

@@ -2,11 +2,11 @@
 //! all flows.
 //!
 //! A linear function over points has its maximum on their convex hull. The points are stored in blocks, which are the
-//! leaves of a binary tree. Each node of the tree holds the part of the hull of its points that can win for some a, b ≥
-//! 0. That part is a chain that falls from the oldest point to the deepest. After a point has changed, the next query
-//! rebuilds the chains of the nodes above it, each by merging two sorted chains. The query itself is a binary search on
-//! the root's chain. For points in general position chains are short, and a change and a query cost about O(log² n)
-//! each.
+//! leaves of a binary tree. Each node of the tree holds the part of the hull of its points that can win for
+//! non-negative a and b. That part is a chain that falls from the oldest point to the deepest. After a point has
+//! changed, the next query rebuilds the chains of the nodes above it, each by merging two sorted chains. The query
+//! itself is a binary search on the root's chain. For points in general position chains are short, and a change and a
+//! query cost about O(log² n) each.
 //!
 //! In the worst case all points are on one chain. A chain longer than about √n is therefore not kept. The node is then
 //! called *wide*, and a query continues at its children. At most √n nodes of a level can be wide, so a change costs

@@ -62,7 +62,8 @@ impl Route {
         !matches!(self, Self::Embeddings | Self::CountTokens)
     }
 
-    /// Returns true if a stream of this route reports usage only on request, by `stream_options.include_usage`.
+    /// Returns true if a stream of this route reports usage only on request, by
+    /// `stream_options.include_usage`.
     pub(crate) fn usage_on_demand(self) -> bool {
         matches!(self, Self::ChatCompletions | Self::Completions)
     }

@@ -23,11 +23,13 @@ pub(crate) struct SimAnswer {
     pub(crate) usage: SimUsage,
     /// Reasoning tokens that are in the usage but not in the text.
     pub(crate) hidden: u64,
-    /// Number of bytes of filler at the beginning of the first token; above 0 only for [`SimFault::OversizedEvent`].
+    /// Number of bytes of filler at the beginning of the first token; above 0 only for
+    /// [`SimFault::OversizedEvent`].
     filler_bytes: usize,
 }
 
-/// One choice of an answer. A request with `n` above 1, or with several prompts, has several choices.
+/// One choice of an answer. A request with `n` above 1, or with several prompts, has several
+/// choices.
 #[derive(Debug)]
 pub(crate) struct AnswerChoice {
     pub(crate) content: ChoiceContent,

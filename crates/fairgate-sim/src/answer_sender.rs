@@ -57,8 +57,8 @@ impl AnswerSender {
             if self.fault == Some(SimFault::CloseAfter) {
                 self.fate.close_after();
             }
-            // Records the end before the last byte is sent, because hyper does not poll the body beyond its announced
-            // length.
+            // Records the end before the last byte is sent, because hyper does not poll the body
+            // beyond its announced length.
             self.flight.end(SimOutcome::Finished);
         });
         let mut response = response(kind, body);
@@ -163,7 +163,8 @@ impl AnswerSender {
         })
     }
 
-    /// Resets or closes the connection, or sends nothing more on it, as the fault demands. Never returns.
+    /// Resets or closes the connection, or sends nothing more on it, as the fault demands. Never
+    /// returns.
     async fn break_off(&mut self, outbox: &mut BodyWriter) {
         outbox.wait_flushed().await;
         match self.fault {

@@ -59,14 +59,15 @@ impl ConnectionControl {
     }
 }
 
-/// Serves one connection until it ends or is cut. The client's first bytes select HTTP/1.1 or HTTP/2.
+/// Serves one connection until it ends or is cut. The client's first bytes select HTTP/1.1 or
+/// HTTP/2.
 pub(crate) async fn serve<S, F>(stream: TcpStream, mut phase: watch::Receiver<SimPhase>, respond: S)
 where
     S: Fn(Request<Incoming>, Arc<ConnectionControl>) -> F,
     F: Future<Output = Response<SimBody>> + Send + 'static,
 {
-    // Each token must be sent at once, and not only when a segment is full. If this call fails, answers are only
-    // slower.
+    // Each token must be sent at once, and not only when a segment is full. If this call fails,
+    // answers are only slower.
     let _ = stream.set_nodelay(true);
     let fate = Arc::new(ConnectionControl::default());
     let wire = TokioIo::new(ResettableSocket { stream, fate: Arc::clone(&fate) });

@@ -198,7 +198,8 @@ impl RequestReader<'_> {
 
     fn prompts(&self, model: &str) -> Result<Vec<ParsedPrompt>, SimErrorResponse> {
         match self.route {
-            // The fields that stay the same from turn to turn come first, so that turns share a long prefix.
+            // The fields that stay the same from turn to turn come first, so that turns share a
+            // long prefix.
             SimRoute::Chat => self.conversation(model, &["tools", "messages"]),
             SimRoute::Messages | SimRoute::CountTokens => {
                 self.conversation(model, &["tools", "system", "messages"])

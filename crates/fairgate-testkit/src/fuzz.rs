@@ -1,4 +1,5 @@
-//! Functions of the fuzz targets, which the tests also call with the stored corpus. They report a finding by a panic.
+//! Functions of the fuzz targets, which the tests also call with the stored corpus. They report a
+//! finding by a panic.
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
@@ -10,11 +11,12 @@ use fairgate_journal::{JournalReader, JournalWriter};
 use crate::naive::{ComparedDecision, NaivePool};
 use crate::workload::{TrafficGenerator, WorkloadShape};
 
-/// Greatest number of events per input, so that the fuzzer searches for different inputs instead of long ones.
+/// Greatest number of events per input, so that the fuzzer searches for different inputs instead of
+/// long ones.
 const MAX_EVENTS: usize = 2000;
 
-/// Parses any bytes as a journal and replays the events up to the first that cannot be parsed. Each parsed event,
-/// written and parsed again, must give the same event, and the pool must not panic.
+/// Parses any bytes as a journal and replays the events up to the first that cannot be parsed. Each
+/// parsed event, written and parsed again, must give the same event, and the pool must not panic.
 pub fn journal_bytes(data: &[u8]) {
     let Ok((start, mut reader)) = JournalReader::open(data) else { return };
     let Ok(mut pool) = start.into_pool() else { return };

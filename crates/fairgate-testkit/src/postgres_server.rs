@@ -1,5 +1,5 @@
-//! A PostgreSQL server for tests and benchmarks, which can be stopped, started and made to hang. The server ends when
-//! the program that started it ends, for whatever reason.
+//! A PostgreSQL server for tests and benchmarks, which can be stopped, started and made to hang.
+//! The server ends when the program that started it ends, for whatever reason.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -114,8 +114,8 @@ impl PostgresServer {
         self.control(&["-l", &log, "-w", "-t", "60", "start"])
     }
 
-    /// Stops all processes of the server with SIGSTOP, as if its machine were cut off. Connections stay open, and the
-    /// server answers nothing.
+    /// Stops all processes of the server with SIGSTOP, as if its machine were cut off. Connections
+    /// stay open, and the server answers nothing.
     pub fn hang(&self) -> Result<()> {
         self.signal_all("-STOP")
     }
@@ -149,8 +149,8 @@ impl PostgresServer {
     }
 }
 
-/// Returns the server that all tests of this program share, and starts it at the first call. Panics if the server does
-/// not start.
+/// Returns the server that all tests of this program share, and starts it at the first call. Panics
+/// if the server does not start.
 pub fn shared_server() -> &'static PostgresServer {
     static SHARED: OnceLock<PostgresServer> = OnceLock::new();
     SHARED.get_or_init(|| PostgresServer::start_for_tests().expect("PostgreSQL starts"))

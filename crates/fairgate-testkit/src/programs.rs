@@ -117,8 +117,8 @@ pub fn start(
     Ok(program)
 }
 
-/// Returns whether the program at `addr` answers a GET of `path` with 200 within 200 ms. A program that accepts
-/// connections may still be unable to answer.
+/// Returns whether the program at `addr` answers a GET of `path` with 200 within 200 ms. A program
+/// that accepts connections may still be unable to answer.
 pub fn answers(addr: SocketAddr, path: &str) -> bool {
     let ask = || -> std::io::Result<bool> {
         let moment = Duration::from_millis(200);
@@ -160,8 +160,9 @@ pub struct GatewayProgram {
 }
 
 impl GatewayProgram {
-    /// Starts a gateway. `config` is its configuration without `listen` and `data_dir`. The gateway's files are in
-    /// `folder`, with names that begin with `name`. `key_args` are arguments of `fairgate key create`.
+    /// Starts a gateway. `config` is its configuration without `listen` and `data_dir`. The
+    /// gateway's files are in `folder`, with names that begin with `name`. `key_args` are arguments
+    /// of `fairgate key create`.
     pub fn start(
         fairgate: &Path,
         folder: &Path,
@@ -210,7 +211,8 @@ impl GatewayConfigFile {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // The program may restart its children, so it is stopped before they are listed, and killed first.
+        // The program may restart its children, so it is stopped before they are listed, and killed
+        // first.
         signal("-STOP", self.child.id());
         for process in process_tree(self.child.id()) {
             signal("-KILL", process.pid);

@@ -1,15 +1,18 @@
-//! Requirements of `bench fleet`. All requirements but one are bars on ratios of numbers of the same run.
+//! Requirements of `bench fleet`. All requirements but one are bars on ratios of numbers of the
+//! same run.
 
 use super::testbed::BenchDatabase;
 use super::{FleetRun, millis};
 
 /// Greatest median of the mean time of a round of the large fleet on SQLite, in microseconds.
 const ROUND_MAX_US: f64 = 20_000.0;
-/// Greatest number of database statements in one round, however many projects or tasks the fleet has.
+/// Greatest number of database statements in one round, however many projects or tasks the fleet
+/// has.
 const STATEMENTS_MAX: f64 = 24.0;
 /// Greatest ratio of the time of a round of the large fleet to that of the small fleet.
 const GROWTH_MAX: f64 = 1.2;
-/// Greatest ratio of the large fleet's time of a round to that of the other build, on SQLite and on PostgreSQL.
+/// Greatest ratio of the large fleet's time of a round to that of the other build, on SQLite and on
+/// PostgreSQL.
 const BEFORE_MAX: (f64, f64) = (0.75, 0.7);
 /// Smallest ratio of the claims per second on PostgreSQL to the one-row transactions per second that
 /// 8 connections of the same server commit.

@@ -17,36 +17,37 @@ use crate::scenarios::tenants_of_equal_weight;
 /// A rule by which a worker is chosen for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlacementRule {
-    /// Fairgate's former rule, which the table lists under the name of the second edition. It chooses the worker with
-    /// the fewest tokens to prefill, with this prompt's uncached tokens included. Ties go to the worker with the most
-    /// cached tokens, then to the first worker.
+    /// Fairgate's former rule, which the table lists under the name of the second edition. It
+    /// chooses the worker with the fewest tokens to prefill, with this prompt's uncached tokens
+    /// included. Ties go to the worker with the most cached tokens, then to the first worker.
     SecondEdition,
-    /// The rule of [`SecondEdition`](Self::SecondEdition), except that a tie goes to the worker that was chosen longest
-    /// ago.
+    /// The rule of [`SecondEdition`](Self::SecondEdition), except that a tie goes to the worker
+    /// that was chosen longest ago.
     LeastToReadTiesByTurns,
-    /// Chooses the worker with the most cached tokens of the prompt, regardless of load, if those are at least the
-    /// fraction [`CACHED_PART_MIN`] of the prompt. Otherwise chooses the worker with the fewest tokens to prefill. A
-    /// tie goes to the worker that was chosen longest ago.
+    /// Chooses the worker with the most cached tokens of the prompt, regardless of load, if those
+    /// are at least the fraction [`CACHED_PART_MIN`] of the prompt. Otherwise chooses the worker
+    /// with the fewest tokens to prefill. A tie goes to the worker that was chosen longest ago.
     MostCachedIfMuch,
-    /// Chooses the worker with the most cached tokens of the prompt, regardless of load. A tie goes to the worker that
-    /// was chosen longest ago.
+    /// Chooses the worker with the most cached tokens of the prompt, regardless of load. A tie goes
+    /// to the worker that was chosen longest ago.
     MostCached,
     /// Fairgate's current rule, applied by its core.
     Core,
 }
 
-/// Fraction of a prompt that must be cached for [`PlacementRule::MostCachedIfMuch`] to disregard load.
+/// Fraction of a prompt that must be cached for [`PlacementRule::MostCachedIfMuch`] to disregard
+/// load.
 const CACHED_PART_MIN: f64 = 0.3;
 
 /// A request that was placed, as the index of the request and the index of its worker.
 pub(crate) type PlacedRequest = (usize, usize);
 
-/// Decides which worker gets which request. The methods must be called in the order of `at`. A worker takes [`SLOTS`]
-/// requests at once. A request that finds all workers full waits until another request ends. Each method returns the
-/// requests that were placed as a result.
+/// Decides which worker gets which request. The methods must be called in the order of `at`. A
+/// worker takes [`SLOTS`] requests at once. A request that finds all workers full waits until
+/// another request ends. Each method returns the requests that were placed as a result.
 pub(crate) trait RequestPlacer {
-    /// Handles the arrival of a request with `tokens` input tokens. `cached` has, for each worker, the number of the
-    /// prompt's tokens that the worker is believed to have cached.
+    /// Handles the arrival of a request with `tokens` input tokens. `cached` has, for each worker,
+    /// the number of the prompt's tokens that the worker is believed to have cached.
     fn submit(&mut self, at: Micros, id: usize, tokens: u64, cached: &[u64]) -> Vec<PlacedRequest>;
 
     /// Handles the first token of the answer, which shows that the worker has prefilled the prompt.

@@ -1,10 +1,11 @@
 //! Runs of both workloads in virtual time, to compare placement rules. Virtual time here means a simulation with its
 //! own clock, without HTTP.
 //!
-//! The workers behave as those of the testbed. Each prefills one prompt at a time, in the order of arrival, and its
-//! cache evicts the least recently used blocks. Agents send their next request after each answer, as the testbed's
-//! clients do. A rule either sees the real contents of all caches, so that results differ only by the rules, or is
-//! informed by a prefix index, as in the gateway.
+//! The workers behave as those of the testbed. Each prefills one prompt at a time, in the order of
+//! arrival, and its cache evicts the least recently used blocks. Agents send their next request
+//! after each answer, as the testbed's clients do. A rule either sees the real contents of all
+//! caches, so that results differ only by the rules, or is informed by a prefix index, as in the
+//! gateway.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -33,23 +34,24 @@ pub(crate) enum CacheKnowledge {
     Index { stated: u64 },
 }
 
-/// Number of runs of the agents' workload, each with different sessions. An agent's next request depends on the time of
-/// its last answer, so the result of a single run is partly chance.
+/// Number of runs of the agents' workload, each with different sessions. An agent's next request
+/// depends on the time of its last answer, so the result of a single run is partly chance.
 pub(crate) const AGENT_RUNS: u64 = 10;
 
 /// Result of one rule, over all runs of a workload.
 pub(crate) struct RuleOutcome {
     /// Fraction (0 to 1) of all input tokens that was cached.
     pub(crate) saved: f64,
-    /// Prefill tokens of the worker that has the most, divided by the mean over all workers; the mean of that ratio
-    /// over the runs.
+    /// Prefill tokens of the worker that has the most, divided by the mean over all workers; the
+    /// mean of that ratio over the runs.
     pub(crate) imbalance: f64,
-    /// The imbalance of each worker's sum over all runs. It shows whether the rule prefers a certain worker, because an
-    /// imbalance that favours different workers in different runs cancels out.
+    /// The imbalance of each worker's sum over all runs. It shows whether the rule prefers a
+    /// certain worker, because an imbalance that favours different workers in different runs
+    /// cancels out.
     pub(crate) imbalance_over_all: f64,
-    /// Slot time of the worker that has the most, divided by the mean over all workers; the mean of that ratio over the
-    /// runs. Slot time is the time from sending a request to the end of its answer, with queueing at the worker,
-    /// prefill and decode.
+    /// Slot time of the worker that has the most, divided by the mean over all workers; the mean of
+    /// that ratio over the runs. Slot time is the time from sending a request to the end of its
+    /// answer, with queueing at the worker, prefill and decode.
     pub(crate) slot_time_imbalance: f64,
     /// Time to the first token of each request of all runs, sorted.
     first_tokens: Vec<Duration>,
@@ -337,8 +339,8 @@ impl CacheBeliefs {
     }
 }
 
-/// Builds the chain of hashes that the gateway would build for the prompt's text. The text has 4 bytes per token and is
-/// derived from the prompt's block hashes.
+/// Builds the chain of hashes that the gateway would build for the prompt's text. The text has 4
+/// bytes per token and is derived from the prompt's block hashes.
 fn chain(prompt: &BlockPrompt) -> PromptChain {
     const KEY: SecretKey = SecretKey::new([7; 16]);
     let mut builder =
@@ -370,8 +372,8 @@ impl LruBlockCache {
         self.used_at.contains_key(&block)
     }
 
-    /// Marks blocks as used, in reverse order, so that the last block is evicted first. A later block is useless
-    /// without the blocks before it.
+    /// Marks blocks as used, in reverse order, so that the last block is evicted first. A later
+    /// block is useless without the blocks before it.
     fn use_all(&mut self, blocks: &[u64]) {
         for &block in blocks.iter().rev() {
             self.clock += 1;

@@ -44,8 +44,8 @@ impl SoakOutages {
         }
     }
 
-    /// Returns whether a component was unavailable at the time `at`, or within the duration `moment` before it. The
-    /// duration `moment` covers effects that outlast an outage.
+    /// Returns whether a component was unavailable at the time `at`, or within the duration
+    /// `moment` before it. The duration `moment` covers effects that outlast an outage.
     pub(super) fn was_away(&self, part: OutagePart, at: Instant, moment: Duration) -> bool {
         self.spans(part).any(|span| holds(span, at, moment))
     }

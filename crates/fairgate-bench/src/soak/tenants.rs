@@ -49,8 +49,8 @@ pub(super) enum ClientHabit {
     HonestHosted,
     /// Send requests to another model of the hosted account, and read the answers.
     HonestHostedOther,
-    /// Send requests to the same model as [`HonestHostedOther`](Self::HonestHostedOther). The provider refuses them
-    /// because of limits, credit or a credential.
+    /// Send requests to the same model as [`HonestHostedOther`](Self::HonestHostedOther). The
+    /// provider refuses them because of limits, credit or a credential.
     ProvokeProvider,
     /// Take leases, hold them for a moment and report their usage.
     HonestLease,

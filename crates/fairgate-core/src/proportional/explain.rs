@@ -64,7 +64,8 @@ pub struct TaskReport<'a> {
 /// The share of a project, compared with the projects that compete with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectShare {
-    /// True if the min-task guarantee is not met yet, which puts the project before all projects that have met it.
+    /// True if the min-task guarantee is not met yet, which puts the project before all projects
+    /// that have met it.
     pub is_first_task_due: bool,
     /// Summed weights of all competitors, in thousandths.
     pub weight_total: u128,

@@ -113,8 +113,8 @@ fn of_word(word: &str) -> Option<LimitUnit> {
     }
 }
 
-/// Returns the unit and the window that an abbreviation such as `TPM`, `RPD` or `ITPM` names; `None` for a part that it
-/// does not name.
+/// Returns the unit and the window that an abbreviation such as `TPM`, `RPD` or `ITPM` names;
+/// `None` for a part that it does not name.
 fn abbreviated(word: &str) -> (Option<LimitUnit>, Option<LimitWindow>) {
     let counted = |prefix| match prefix {
         "tp" => Some(LimitUnit::Tokens),

@@ -121,7 +121,8 @@ impl ProviderErrorBody {
         for (id, value) in violations.chain(named) {
             let Some(id) = id.as_str() else { continue };
             let limit = value.as_str().and_then(|text| text.parse().ok()).or(value.as_u64());
-            // The violated quota with the longest window keeps requests from being accepted for the longest time.
+            // The violated quota with the longest window keeps requests from being accepted for the
+            // longest time.
             self.quota = self.quota.max(Some(GoogleQuota::named(id, limit)));
         }
     }

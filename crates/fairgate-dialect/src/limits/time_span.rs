@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::SPAN_MAX;
 use super::header_value::{FAR_AWAY, HeaderValueError, NEGATIVE, UNREADABLE};
 
-/// Parses a time span that is a sequence of numbers with units, or one number of seconds. Fractions of a microsecond
-/// are rounded up.
+/// Parses a time span that is a sequence of numbers with units, or one number of seconds. Fractions
+/// of a microsecond are rounded up.
 pub(super) fn span(text: &str) -> Result<Duration, HeaderValueError> {
     let text = text.trim();
     if text.starts_with('-') {

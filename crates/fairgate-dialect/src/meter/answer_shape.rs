@@ -1,7 +1,8 @@
 //! Describes where an answer has the text that a model wrote and the usage that the upstream reports.
 //!
-//! Each container in an answer has a meaning, an [`AnswerPlace`], which follows from the meaning of the container
-//! around it and from its key. A container of no interest has the meaning [`AnswerPlace::Elsewhere`] and is skipped.
+//! Each container in an answer has a meaning, an [`AnswerPlace`], which follows from the meaning of
+//! the container around it and from its key. A container of no interest has the meaning
+//! [`AnswerPlace::Elsewhere`] and is skipped.
 
 use crate::route::Route;
 
@@ -10,8 +11,8 @@ use crate::route::Route;
 pub(super) enum AnswerPlace {
     /// The root of the document itself.
     Top,
-    /// The object `response` or `message` in an event, which is a whole answer. Only its usage and its id are used,
-    /// because its text came in earlier events.
+    /// The object `response` or `message` in an event, which is a whole answer. Only its usage and
+    /// its id are used, because its text came in earlier events.
     Answer,
     /// The object `usage`, with counts of tokens.
     Usage,
@@ -25,8 +26,8 @@ pub(super) enum AnswerPlace {
     OutputItems,
     /// An output item of a response, in which known keys hold text.
     OutputItem,
-    /// The object `cache_creation` in the usage of Anthropic's API. It has the tokens written to the cache, by the time
-    /// for which they are kept.
+    /// The object `cache_creation` in the usage of Anthropic's API. It has the tokens written to
+    /// the cache, by the time for which they are kept.
     CacheCreation,
     /// The list `choices` of an answer.
     Choices,
@@ -76,7 +77,8 @@ pub(super) enum TokenKind {
     CacheWritten1h,
 }
 
-/// Meaning of the value under a key. If the value is a container, `place` applies; otherwise `leaf` applies.
+/// Meaning of the value under a key. If the value is a container, `place` applies; otherwise `leaf`
+/// applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ValueMeaning {
     pub(super) place: AnswerPlace,

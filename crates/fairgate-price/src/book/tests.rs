@@ -18,8 +18,8 @@ fn second(book: &SlotTimeBook, payer: &str) -> u64 {
     book.price(payer, default(), START).cost(SECOND)
 }
 
-/// Creates a book in which each tenant has completed work. A tenant is given by its name, its rate in tokens per second
-/// and its time in milliseconds.
+/// Creates a book in which each tenant has completed work. A tenant is given by its name, its rate
+/// in tokens per second and its time in milliseconds.
 fn book(tenants: &[(&str, u64, u64)]) -> SlotTimeBook {
     let mut book = SlotTimeBook::default();
     for &(tenant, rate, millis) in tenants {
@@ -176,8 +176,9 @@ fn it_remembers_so_many_tenants_and_no_more() {
     assert!(book.tenants.contains_key("large"));
 }
 
-/// One tenant reports and does arbitrary things beside honest tenants. The price of each honest tenant stays between an
-/// eighth of the lowest honest rate and 4 times the highest, and nothing overflows.
+/// One tenant reports and does arbitrary things beside honest tenants. The price of each honest
+/// tenant stays between an eighth of the lowest honest rate and 4 times the highest, and nothing
+/// overflows.
 #[test]
 fn one_tenant_among_honest_ones_moves_no_price_out_of_their_range() {
     for seed in 0..300 {

@@ -64,9 +64,10 @@ impl NaivePool {
         self.world.branches.counts()
     }
 
-    /// Applies one event and returns its decisions in order: "(1) waiting requests whose deadline is at or before `at`
-    /// expire, lowest seq first; (2) the event is applied; (3) while fewer requests are in flight than `capacity`, the
-    /// policy picks a request and it is granted; until it picks none."
+    /// Applies one event and returns its decisions in order: "(1) waiting requests whose deadline
+    /// is at or before `at` expire, lowest seq first; (2) the event is applied; (3) while fewer
+    /// requests are in flight than `capacity`, the policy picks a request and it is granted; until
+    /// it picks none."
     pub fn apply(&mut self, at: Micros, event: &Event) -> Vec<ComparedDecision> {
         // Levels rise "before anything else of an event".
         self.world.let_time_pass(at.0);
@@ -87,8 +88,8 @@ impl NaivePool {
         (self.world.in_flight.len() as u128) < u128::from(self.world.capacity)
     }
 
-    /// Updates in all nodes which flows wait and which are ready: "innermost nodes first, after each expiry step (also
-    /// where nothing can expire), each event, and each grant".
+    /// Updates in all nodes which flows wait and which are ready: "innermost nodes first, after
+    /// each expiry step (also where nothing can expire), each event, and each grant".
     fn look(&mut self) {
         self.root.look(&self.world, self.config.busy);
     }
@@ -177,7 +178,8 @@ impl NaivePool {
         }
     }
 
-    /// Returns the reason to reject a submit, apart from a full queue; `None` if there is no such reason.
+    /// Returns the reason to reject a submit, apart from a full queue; `None` if there is no such
+    /// reason.
     fn refusal(&self, request: &NaiveRequest) -> Option<RejectionReason> {
         let mut known = self.waiting();
         known.extend(self.in_flight());
@@ -194,8 +196,8 @@ impl NaivePool {
         self.root.limit_reached(request, self.world.workers_taking())
     }
 
-    /// Accepts a request. If the queue is full, one request must leave it. The queue is full if `max_queue` requests
-    /// wait, except if no request waits and a slot is free.
+    /// Accepts a request. If the queue is full, one request must leave it. The queue is full if
+    /// `max_queue` requests wait, except if no request waits and a slot is free.
     fn accept(&mut self, request: &Arc<NaiveRequest>) {
         let waiting = self.waiting().len() as u128;
         let full = self.config.max_queue.is_some_and(|max| waiting >= u128::from(max));

@@ -1,5 +1,5 @@
-//! State that every node of the tree may read: the time, the settings that events gave to flows, the tick counter, the
-//! capacity, the requests in flight, and the workers.
+//! State that every node of the tree may read: the time, the settings that events gave to flows,
+//! the tick counter, the capacity, the requests in flight, and the workers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ use super::branches::{BranchCounts, RuleBranch};
 use super::request::{NaiveRequest, cached_on, input_of};
 use super::worker::{NaivePoolWorker, NaiveTaken};
 
-/// Values that events set for flows, found by the attribute by which a node shares and by the flow's name.
+/// Values that events set for flows, found by the attribute by which a node shares and by the
+/// flow's name.
 #[derive(Clone, Debug)]
 pub(super) struct PerFlow<T>(BTreeMap<Attribute, BTreeMap<Box<str>, T>>);
 
@@ -121,8 +122,8 @@ impl NaiveState {
         self.weights.get(by, flow).copied()
     }
 
-    /// Returns the cap that an event set for this flow; `None` if no event did, and `Some(None)` if an event removed
-    /// the cap.
+    /// Returns the cap that an event set for this flow; `None` if no event did, and `Some(None)` if
+    /// an event removed the cap.
     pub(super) fn cap_event(&self, by: Attribute, flow: &str) -> Option<Option<u64>> {
         self.caps.get(by, flow).copied()
     }

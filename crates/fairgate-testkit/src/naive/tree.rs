@@ -57,8 +57,8 @@ pub(super) struct NaivePick {
     pub(super) steps: Vec<NodeChoice>,
 }
 
-/// The choice of one node on the path of a pick: the flow that it chose, and the change of the node's state if the
-/// request is granted.
+/// The choice of one node on the path of a pick: the flow that it chose, and the change of the
+/// node's state if the request is granted.
 #[derive(Clone, Debug)]
 pub(super) struct NodeChoice {
     /// Index of the flow that the node chose.
@@ -66,8 +66,8 @@ pub(super) struct NodeChoice {
     pub(super) change: NodeChange,
 }
 
-/// The change of a node's state at a grant, before the grant is charged. The change is computed together with the
-/// choice, from the state before the grant.
+/// The change of a node's state at a grant, before the grant is charged. The change is computed
+/// together with the choice, from the state before the grant.
 #[derive(Clone, Debug)]
 pub(super) enum NodeChange {
     /// New deficits of a drr node's classes.
@@ -185,8 +185,8 @@ impl NaiveNode {
         self.flow_index(self.rule().flow_name(request))
     }
 
-    /// Returns the index of a request's flow, and creates the flow if it does not exist: "Flows come into being with
-    /// their first request, with counters at 0."
+    /// Returns the index of a request's flow, and creates the flow if it does not exist: "Flows
+    /// come into being with their first request, with counters at 0."
     fn flow_of_or_new(&mut self, request: &NaiveRequest) -> usize {
         let name: Box<str> = self.rule().flow_name(request).into();
         if self.flow_index(&name).is_none() {
@@ -204,7 +204,8 @@ impl NaiveNode {
         self.rule().pick(world, busy)
     }
 
-    /// Applies a pick, innermost node first, so that each node sees the requests that are left inside its flows.
+    /// Applies a pick, innermost node first, so that each node sees the requests that are left
+    /// inside its flows.
     pub(super) fn dispatch(
         &mut self,
         request: &Arc<NaiveRequest>,
@@ -354,9 +355,9 @@ impl NaiveNode {
         }
     }
 
-    /// Returns the reason to reject a newcomer because of a class limit; `None` if no limit is reached. Checks each
-    /// class on the newcomer's path from the root. For each class, checks the limits of requests, input tokens and
-    /// cached tokens, in this order.
+    /// Returns the reason to reject a newcomer because of a class limit; `None` if no limit is
+    /// reached. Checks each class on the newcomer's path from the root. For each class, checks the
+    /// limits of requests, input tokens and cached tokens, in this order.
     pub(super) fn limit_reached(
         &self,
         newcomer: &NaiveRequest,
@@ -406,8 +407,9 @@ impl NaiveNode {
     }
 }
 
-/// Returns the reason for a rejection if a limit of the class is reached, otherwise `None`. Limits are "each times the
-/// number of workers that are up or overloaded, compared with what already waits in the class".
+/// Returns the reason for a rejection if a limit of the class is reached, otherwise `None`. Limits
+/// are "each times the number of workers that are up or overloaded, compared with what already
+/// waits in the class".
 fn class_limit_reached(
     limits: &ClassLimits,
     waiting: &[&Arc<NaiveRequest>],

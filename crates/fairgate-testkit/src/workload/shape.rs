@@ -48,7 +48,8 @@ impl CostDistribution {
     pub const ALL: [Self; 5] = [Self::Tiny, Self::Ordinary, Self::Equal, Self::Huge, Self::Mixed];
 }
 
-/// Parameters of random journals. If a parameter is a range or a list, each journal draws its own value from it.
+/// Parameters of random journals. If a parameter is a range or a list, each journal draws its own
+/// value from it.
 #[derive(Clone, Debug)]
 pub struct WorkloadShape {
     /// Number of flow names for each attribute.
@@ -84,8 +85,8 @@ pub struct WorkloadShape {
 }
 
 impl WorkloadShape {
-    /// Returns a shape with a few flows and trees of every kind, in journals that are short enough to run thousands of
-    /// them.
+    /// Returns a shape with a few flows and trees of every kind, in journals that are short enough
+    /// to run thousands of them.
     pub fn small() -> Self {
         Self {
             flows: 1..=5,
@@ -148,7 +149,8 @@ impl WorkloadShape {
         Self { workers: true, events: 300, ..Self::small() }
     }
 
-    /// Returns a shape with a few flows that are often held, resumed and capped, and whose requests often expire.
+    /// Returns a shape with a few flows that are often held, resumed and capped, and whose requests
+    /// often expire.
     pub fn restless() -> Self {
         Self {
             flows: 2..=3,
@@ -163,8 +165,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Returns a shape with nested share nodes over few flow names. The flows are often capped, and each name has a
-    /// flow under several parents.
+    /// Returns a shape with nested share nodes over few flow names. The flows are often capped, and
+    /// each name has a flow under several parents.
     pub fn copies() -> Self {
         Self {
             flows: 2..=3,
@@ -184,8 +186,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Returns a shape with small trees in a pool whose workers have few slots, rates that are often used up, pauses
-    /// and tiers.
+    /// Returns a shape with small trees in a pool whose workers have few slots, rates that are
+    /// often used up, pauses and tiers.
     pub fn rates() -> Self {
         Self {
             workers: true,
@@ -199,8 +201,9 @@ impl WorkloadShape {
         }
     }
 
-    /// Returns a shape with a few share flows, each with its own worker. The workers pause and run out of quota, so
-    /// that some flows become blocked and ready only because time passes, while the other flows are served.
+    /// Returns a shape with a few share flows, each with its own worker. The workers pause and run
+    /// out of quota, so that some flows become blocked and ready only because time passes, while
+    /// the other flows are served.
     pub fn paused() -> Self {
         Self {
             flows: 3..=4,
@@ -219,14 +222,14 @@ impl WorkloadShape {
         Self { depth: 1..=4, capacity: 0..=12, policy_changes: true, controls: 25, ..Self::rates() }
     }
 
-    /// Returns a shape like [`restless`](Self::restless), but with workers that are full most of the time, in a pool
-    /// whose own capacity is not the limit.
+    /// Returns a shape like [`restless`](Self::restless), but with workers that are full most of
+    /// the time, in a pool whose own capacity is not the limit.
     pub fn jammed() -> Self {
         Self { workers: true, capacity: 6..=12, kinds: vec![NodeKind::Share], ..Self::restless() }
     }
 
-    /// Returns a shape with trees of all kinds of node, in which `bands` is drawn twice as often as each other kind.
-    /// Classes are often capped.
+    /// Returns a shape with trees of all kinds of node, in which `bands` is drawn twice as often as
+    /// each other kind. Classes are often capped.
     pub fn bands() -> Self {
         Self {
             kinds: vec![
@@ -249,8 +252,9 @@ impl WorkloadShape {
         Self { timeouts: true, depth: 1..=2, capacity: 1..=6, events: 300, ..Self::small() }
     }
 
-    /// Returns a shape whose workers have equal prefill, cached tokens and requests in flight, so that only the last
-    /// criteria decide the place of a request. Ranks are often added and removed.
+    /// Returns a shape whose workers have equal prefill, cached tokens and requests in flight, so
+    /// that only the last criteria decide the place of a request. Ranks are often added and
+    /// removed.
     pub fn ties() -> Self {
         Self {
             workers: true,
@@ -263,8 +267,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Returns a shape with 20 to 60 share flows on two to four small workers, so that many flows become blocked or
-    /// ready at the same look.
+    /// Returns a shape with 20 to 60 share flows on two to four small workers, so that many flows
+    /// become blocked or ready at the same look.
     pub fn pinned() -> Self {
         Self {
             flows: 20..=60,
@@ -279,8 +283,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Returns a shape like [`pinned`](Self::pinned), but with share nodes inside share nodes, and sometimes nodes of
-    /// another kind around or inside them.
+    /// Returns a shape like [`pinned`](Self::pinned), but with share nodes inside share nodes, and
+    /// sometimes nodes of another kind around or inside them.
     pub fn pinned_inside() -> Self {
         Self {
             flows: 4..=25,

@@ -33,17 +33,19 @@ pub(super) struct SubmitGenerator {
     pub(super) time_scale: u64,
 }
 
-/// The assignment of names to workers. The name with number n is assigned to the worker with number n modulo the number
-/// of workers.
+/// The assignment of names to workers. The name with number n is assigned to the worker with number
+/// n modulo the number of workers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NameHomes {
     /// There are as many workers as names. The names of all attributes of a request have the same number.
     Own,
-    /// There are only a few workers. The name of one attribute decides to which of them a request is assigned.
+    /// There are only a few workers. The name of one attribute decides to which of them a request
+    /// is assigned.
     Few {
         workers: usize,
         by: Attribute,
-        /// True if every request is pinned to its assigned worker. If false, some requests accept other workers.
+        /// True if every request is pinned to its assigned worker. If false, some requests accept
+        /// other workers.
         strict: bool,
     },
 }
@@ -154,7 +156,8 @@ impl SubmitGenerator {
         }
     }
 
-    /// Draws the reported usage of a request with this cost: `None`, the cost, 0, less than the cost, or more.
+    /// Draws the reported usage of a request with this cost: `None`, the cost, 0, less than the
+    /// cost, or more.
     pub(super) fn used(&self, rng: &mut SeededRng, cost: u64) -> Option<Tokens> {
         let used = match rng.range(1..=10) {
             1..=4 => return None,

@@ -40,8 +40,8 @@ pub struct TrafficGenerator {
     ended: Vec<Arc<str>>,
     held: Vec<(Attribute, Box<str>)>,
     capped: Vec<(Attribute, Box<str>)>,
-    /// Ids of requests that were released because the generator guessed that they were in flight. Some of them may
-    /// still be queued.
+    /// Ids of requests that were released because the generator guessed that they were in flight.
+    /// Some of them may still be queued.
     doubtful: Vec<Arc<str>>,
     /// True if decisions are guessed because no scheduler's decisions are observed.
     guessing: bool,
@@ -166,20 +166,23 @@ impl TrafficGenerator {
         }
     }
 
-    /// Guesses the decisions at the last event, in place of a scheduler. Most guesses are first come, first served.
+    /// Guesses the decisions at the last event, in place of a scheduler. Most guesses are first
+    /// come, first served.
     pub fn guess(&mut self) {
         self.guessing = true;
         self.guess_departures();
         while (self.in_flight.len() as u128) < u128::from(self.capacity) && !self.waiting.is_empty()
         {
-            // Does not always grant the oldest, because the requests that a policy prefers must be released too.
+            // Does not always grant the oldest, because the requests that a policy prefers must be
+            // released too.
             let any = self.rng.percent(40);
             let index = if any { self.rng.index(self.waiting.len()) } else { 0 };
             self.in_flight.push(self.waiting.remove(index));
         }
     }
 
-    /// Guesses which requests left the queue: the expired requests, and the last ones if the queue is too long.
+    /// Guesses which requests left the queue: the expired requests, and the last ones if the queue
+    /// is too long.
     fn guess_departures(&mut self) {
         let (now, pools) = (self.now, self.config.queue_timeout.map(|timeout| timeout.0));
         self.waiting.retain(|known| {
@@ -290,8 +293,9 @@ impl TrafficGenerator {
         }
     }
 
-    /// Releases or cancels a request of `doubtful` once more. The request was already released when the generator
-    /// guessed that it was in flight, but it may still be queued, because the guess may have been wrong.
+    /// Releases or cancels a request of `doubtful` once more. The request was already released when
+    /// the generator guessed that it was in flight, but it may still be queued, because the guess
+    /// may have been wrong.
     fn end_again(&mut self) -> Event {
         if self.doubtful.is_empty() {
             return self.cancel_of(false);
@@ -488,7 +492,8 @@ fn config(
         config.workers = workers.first(rng);
     }
     config.busy = if shape.workers { trees::busy(rng) } else { BusyThresholds::default() };
-    // With whole credits, a place with more cached tokens often has the same rank as a place with less prefill.
+    // With whole credits, a place with more cached tokens often has the same rank as a place with
+    // less prefill.
     let credits: &[u64] = match workers.ties {
         true => &[0, 1000, 2000, 4000, 1_000_000, 1_000_000],
         false => &[0, 1, 500, 999, 1000, 1001, 1500, 2500, 7000, 1_000_000],

@@ -19,7 +19,8 @@ const CLASSES: usize = 6;
 /// Greatest number of flows for which a share node states a weight or a cap.
 const LISTED: usize = 64;
 
-/// Returns the name of the flow with this number: the first letter of the attribute, then the number.
+/// Returns the name of the flow with this number: the first letter of the attribute, then the
+/// number.
 pub(super) fn flow_name(by: Attribute, number: usize) -> String {
     format!("{}{number}", &by.name()[..1])
 }

@@ -92,7 +92,8 @@ impl WorkerGenerator {
         }
     }
 
-    /// Draws a worker for a single flow name. The worker has no limit of slots, and most often a pause.
+    /// Draws a worker for a single flow name. The worker has no limit of slots, and most often a
+    /// pause.
     fn home(&self, rng: &mut SeededRng, name: Box<str>, now: u64) -> WorkerChange {
         let states = [(1, Some(WorkerState::Up)), (1, Some(WorkerState::Overloaded)), (20, None)];
         let state = if now == 0 { None } else { rng.weighted(&states) };
@@ -122,7 +123,8 @@ impl WorkerGenerator {
             let seconds = rng.one_of(&[1, 1, 1, 2, 5, 10, 60]);
             change.burst_seconds = Some(BurstSeconds::new(seconds).expect("in range"));
         }
-        // Levels are full at first. At a high rate a full level is large, so levels are often set lower.
+        // Levels are full at first. At a high rate a full level is large, so levels are often set
+        // lower.
         if rng.percent(35) {
             change.requests_remaining =
                 Some(rng.weighted(&[(4, 0), (4, 1), (4, 2), (2, 5), (1, 20), (1, u64::MAX)]));
@@ -147,8 +149,9 @@ impl WorkerGenerator {
         (60_000_000 / (gaps * MEAN_GAP * self.time_scale)).max(1)
     }
 
-    /// Draws a rate of tokens. Most of the rates allow the tokens of one usual request in 1 to 40 times [`MEAN_GAP`].
-    /// In some cases the rate is so low that a single request takes its level to the lowest value.
+    /// Draws a rate of tokens. Most of the rates allow the tokens of one usual request in 1 to 40
+    /// times [`MEAN_GAP`]. In some cases the rate is so low that a single request takes its level
+    /// to the lowest value.
     fn tokens_per_minute(&self, rng: &mut SeededRng) -> u64 {
         if rng.percent(15) {
             return rng.one_of(&[1, 5, self.usual_cost, self.usual_cost / 2 + 1, u64::MAX]);
@@ -189,8 +192,9 @@ fn small(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     }
 }
 
-/// Draws a change of a worker with few slots. Most changes make the worker unavailable or available again, by its state
-/// or by its slots. Rarely the change removes the worker, which rejects all requests that can only run on it.
+/// Draws a change of a worker with few slots. Most changes make the worker unavailable or available
+/// again, by its state or by its slots. Rarely the change removes the worker, which rejects all
+/// requests that can only run on it.
 fn small_change(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     let states = [
         (8, Some(WorkerState::Up)),

@@ -1,5 +1,5 @@
-//! Tests of the core and the naive scheduler with the conformance vectors, and with journals for single rules. The
-//! production reader reads all of them.
+//! Tests of the core and the naive scheduler with the conformance vectors, and with journals for
+//! single rules. The production reader reads all of them.
 
 use std::collections::BTreeSet;
 use std::fs;

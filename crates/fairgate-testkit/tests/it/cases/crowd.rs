@@ -2,7 +2,8 @@
 
 use super::scene::Scene;
 
-/// Members that each keep a number of requests waiting. Whenever a request is granted, its member sends another.
+/// Members that each keep a number of requests waiting. Whenever a request is granted, its member
+/// sends another.
 pub(crate) struct Crowd {
     pub(crate) scene: Scene,
     members: Vec<Member>,
@@ -59,8 +60,8 @@ impl Crowd {
         self.scene.order_from(from)
     }
 
-    /// Ends requests until a request that no member sent is granted. Returns the number of ended requests, at most
-    /// `most`.
+    /// Ends requests until a request that no member sent is granted. Returns the number of ended
+    /// requests, at most `most`.
     pub(crate) fn run_until_granted(&mut self, id: &str, most: usize) -> usize {
         for ends in 1..=most {
             let oldest = self.scene.in_flight()[0].to_string();

@@ -16,8 +16,9 @@ use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 
 /// A pool with the record of its decisions, for one case.
 ///
-/// The method for an event returns the decisions as text: `a1` is a grant, `a1:queue_full` a refusal and `a1:expired`
-/// an expiry. A request's letter is the first letter of its id. An order of grants is a text of these letters.
+/// The method for an event returns the decisions as text: `a1` is a grant, `a1:queue_full` a
+/// refusal and `a1:expired` an expiry. A request's letter is the first letter of its id. An order
+/// of grants is a text of these letters.
 pub(crate) struct Scene {
     pub(crate) pool: Pool,
     oracle: Option<NaivePool>,
@@ -184,8 +185,8 @@ impl Scene {
         self.order_from(before)
     }
 
-    /// Ends requests in the order of their grants until no request is in flight. Returns the letters of all grants
-    /// since the beginning.
+    /// Ends requests in the order of their grants until no request is in flight. Returns the
+    /// letters of all grants since the beginning.
     pub(crate) fn drain(&mut self) -> String {
         while !self.in_flight.is_empty() {
             self.release_oldest();

@@ -1,4 +1,5 @@
-//! A closed loop in virtual time, in which senders keep a fixed number of requests waiting or in flight.
+//! A closed loop in virtual time, in which senders keep a fixed number of requests waiting or in
+//! flight.
 //!
 //! Each sender has a number of clients. A client sends a request, waits for its slot, runs for the time that the
 //! request's size takes, and sends the next one at once. With more clients than a sender can have in flight, it always
