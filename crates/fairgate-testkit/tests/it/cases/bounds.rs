@@ -61,7 +61,7 @@ fn a_refund_is_part_of_the_bound_until_it_is_made_good() {
     assert_eq!(scene.capacity(1), "a2");
 }
 
-/// Usage beyond an estimate puts a flow ahead by exactly that usage.
+/// Usage beyond an estimate puts a flow ahead, but by no more than that usage.
 #[test]
 fn a_tenant_is_ahead_by_no_more_than_its_answers_that_just_ended() {
     let mut scene = Scene::new(1, &tenants(""));

@@ -69,9 +69,10 @@ fn quanta_of_one_and_three_over_unit_costs_give_one_then_three() {
     assert_eq!(order, "1333".repeat(25));
 }
 
-/// What a class has been served and what it has left is what it has earned, a whole number of quanta. Both
-/// classes stay ready, so they have earned as many up to one: after some 80 000 rounds each that is 4.0000.
-/// What was served differs from that by what they have left, which is less than a head and a quantum each:
+/// The tokens served to a class plus its deficit are the credit that it earned, which is a whole number of quanta. Both
+/// classes stay ready, so their numbers of quanta differ by at most one. After some 80 000 rounds each, the ratio of
+/// their credits is 4.0000. The ratio of the served tokens differs from it by the deficits, each of which is less than
+/// a head plus a quantum:
 /// |B/4096 − A/1024| ≤ 1 + (4096 + 1024)/1024 + (4096 + 4096)/4096 = 8 rounds, |B − 4·A| ≤ 8 · 4096, and so
 /// never more than 0.0005 off.
 #[test]
@@ -123,12 +124,12 @@ fn random_costs(seed: u64, dispatches: usize) -> (Scene, [u64; 2]) {
     (scene, served)
 }
 
-/// Both classes have a quantum of 1, and heads of 2 and 3 tokens. Neither can pay after one round, so both are
-/// given two at once, and a goes. The cursor stands behind it: b, that is visited next, earns a third quantum and
-/// goes; then it begins anew. So each bulk pick gives the classes behind the winner one quantum more than those
-/// before it, and in place of 1 : 1 the tokens are 2 : 3. That is what the rules give, and the most that they
-/// give: m ≥ 2 rounds at once and one more are at most 3/2 of m (`fair_service.rs` has the bound). Quanta of at
-/// least the largest cost never come to this: there is then nothing to give at once.
+/// Both classes have a quantum of 1, and heads of 2 and 3 tokens. Neither can pay after one round, so both get two
+/// rounds at once, and a goes. The cursor is then behind a. b is visited next, earns a third quantum and goes. Then the
+/// cycle repeats. So each bulk pick gives the classes behind the winner one quantum more than those before it, and the
+/// ratio of tokens is 2 : 3 instead of 1 : 1. That is what the rules give, and the most that they give: m ≥ 2 rounds at
+/// once and one more are at most 3/2 of m (`fair_service.rs` has the bound). Quanta of at least the largest cost never
+/// come to this: there is then nothing to give at once.
 #[test]
 fn equal_quanta_below_the_costs_of_two_and_three_alternate() {
     let order = order(&[("a", 1), ("b", 1)], &[("a", 40, 2), ("b", 40, 3)]);
@@ -174,8 +175,8 @@ fn blocked_classes_earn_nothing_however_often_a_worker_changes() {
     assert_eq!(scene.apply(Event::Worker(open)), "A1 A2 A3 B1");
 }
 
-/// The page's end-to-end run: 320 requests of each class at equal cost, 512 to 128. With the classes' 4 : 1
-/// the first 320 completions are 256 : 64, and what is in flight at the cut may shift that by one turn.
+/// The page's end-to-end run: 320 requests of each class at equal cost, 512 to 128. With the ratio 4 : 1, the first 320
+/// completions are 256 : 64. The requests in flight at that moment may shift this by one turn.
 #[test]
 fn end_to_end_four_fifths_of_the_first_completions_are_the_heavier_class() {
     for capacity in [1, 2, 5, 8] {

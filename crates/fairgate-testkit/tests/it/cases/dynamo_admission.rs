@@ -115,7 +115,8 @@ fn filters_come_before_overload() {
     );
 }
 
-/// The page's quanta as weights, and requests of a tenth, one and ten quanta in both classes: four to one.
+/// With the page's quanta as weights, the ratio is four to one for requests of a tenth, one and ten quanta in both
+/// classes.
 #[test]
 fn with_share_the_quanta_of_the_page_hold_whatever_the_sizes() {
     let classes =

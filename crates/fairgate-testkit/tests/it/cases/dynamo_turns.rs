@@ -27,8 +27,8 @@ fn first_grants(scene: &mut Scene, grants: usize) -> String {
     scene.order()[..grants].to_string()
 }
 
-/// Quanta 2048 and 512 at a cost of 300: A has six or seven in a turn, B one or two. A worker with as many slots as
-/// the pool is full after each grant, so nothing is ready then; the turn goes on when a slot is free.
+/// Quanta 2048 and 512 at a cost of 300: A has six or seven requests in a turn, and B one or two. A worker with as many
+/// slots as the pool is full after each grant, so no class is ready then. The turn continues when a slot is free.
 #[test]
 fn a_worker_that_its_own_grant_filled_does_not_end_a_turn() {
     for slots in [1, 4] {
@@ -45,8 +45,8 @@ fn a_worker_that_its_own_grant_filled_does_not_end_a_turn() {
     }
 }
 
-/// The cursor stayed on A, whose next head was not ready after its grant. When a slot is free A can no longer afford
-/// its head: its turn is over, and it is visited last.
+/// The cursor stayed on A, whose next head was not ready after its grant. When a slot is free, A can no longer afford
+/// its head. So A's turn is over, and A is visited last.
 #[test]
 fn a_stay_that_comes_to_nothing_is_visited_last() {
     let classes = [("A", 10), ("B", 10), ("C", 10)];

@@ -52,7 +52,8 @@ fn aged(settings: &str, agents: &[(&str, u64, u64)]) -> Scene {
     scene
 }
 
-/// α .25: (Q4, D10) is .25 · 4/4 + .75 · 10/20 = .625, (Q2, D20) is .25 · 2/4 + .75 · 20/20 = .875.
+/// At α = 0.25 the load of (Q = 4, D = 10) is 0.25 · 4/4 + 0.75 · 10/20 = 0.625, and that of (Q =
+/// 2, D = 20) is 0.25 · 2/4 + 0.75 · 20/20 = 0.875.
 #[test]
 fn at_a_quarter_the_older_of_two_agents_beats_the_deeper() {
     let mut scene = aged(r#""alpha":0.25"#, &[("deep", 4, 10), ("old", 2, 20)]);

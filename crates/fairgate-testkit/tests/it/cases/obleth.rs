@@ -32,7 +32,8 @@ fn in_flight(slots: usize, weights: &[u64]) -> Vec<usize> {
     (0..weights.len()).map(|i| scene.in_flight_of(&format!("group:{}", name(i)))).collect()
 }
 
-/// The page's worked example: floor(8 · 500/550) = 7; floor(8 · 50/550) = 0, bumped to 1.
+/// The page's worked example: floor(8 · 500/550) = 7, and floor(8 · 50/550) = 0, which is raised to
+/// 1.
 #[test]
 fn eight_slots_over_500_and_50_are_seven_and_one() {
     let policy = groups(r#""prod":500,"dev":50"#, true);
@@ -57,7 +58,7 @@ fn slots_are_filled_as_they_are_apportioned() {
     assert_eq!(in_flight(5, &[9, 19, 22]), [1, 2, 2]);
 }
 
-/// share_score = served_tokens / weight.
+/// The page's formula: share_score = served_tokens / weight.
 #[test]
 fn a_thousand_tokens_are_a_score_of_2_at_weight_500_and_of_20_at_weight_50() {
     let mut scene = Scene::new(2, &tenants(r#""chat":500,"api":50"#));
@@ -121,7 +122,7 @@ fn an_idle_tenant_comes_back_at_the_height_of_the_others() {
     assert!((50..=51).contains(&count(&order, 'i')), "{order}");
 }
 
-/// The scheduler loop's sixth step.
+/// The sixth step of the page's scheduler loop.
 #[test]
 fn a_grant_after_a_longer_wait_than_the_brownout_is_marked() {
     let mut scene = Scene::with(1, &tenants(""), |config| {
@@ -135,9 +136,9 @@ fn a_grant_after_a_longer_wait_than_the_brownout_is_marked() {
     assert_eq!(scene.grant("r3").waited, Micros(750_001));
 }
 
-/// Its proof: api floods, chatbot joins, both in closed loops of 32, eight slots. There chatbot need only
-/// get twice as much. With weights of 10 : 1 it should be ten times: per weight neither lags by more than
-/// what it has in flight, 8 · 150 tokens, on either side.
+/// The proof of obleth: `api` has a large backlog and `chatbot` joins, both with 32 clients in closed loops, on eight
+/// slots. There `chatbot` needs to get only twice as much. With weights of 10 : 1 it should get ten times as much. By
+/// weight, neither is ahead or behind by more than its requests in flight, 8 · 150 tokens.
 #[test]
 fn the_heavier_group_gets_ten_times_the_tokens_after_it_joins_a_flood() {
     let policy = groups(r#""chatbot":500,"api":50"#, false);
@@ -153,7 +154,8 @@ fn the_heavier_group_gets_ten_times_the_tokens_after_it_joins_a_flood() {
     assert!(chatbot >= 9 * api && api >= chatbot / 11, "{chatbot} and {api}");
 }
 
-/// The same in a partitioned pool, where slots are divided and not tokens: seven slots to one, equal answers.
+/// The same in a partitioned pool, which divides slots and not tokens. The slots are seven to one, and all answers are
+/// equal.
 #[test]
 fn in_a_partitioned_pool_it_gets_seven_slots_of_eight() {
     let policy = groups(r#""chatbot":500,"api":50"#, true);

@@ -138,7 +138,8 @@ fn number(line: &Value, field: &str) -> u64 {
     line[field].as_u64().expect("a number")
 }
 
-/// 4096 (wspt) : 1024 with `settle`, costs exact, eight in flight. The docs promised 4 : 1.
+/// Quanta of 4096 (wspt) and 1024 with `settle`, exact costs and eight requests in flight. The
+/// documentation promised 4 : 1.
 #[test]
 fn quanta_that_were_promised_as_shares_leave_the_bound() {
     let recorded = Recorded::read(include_str!("../../recorded/quanta-as-shares.jsonl"));
@@ -150,8 +151,8 @@ fn quanta_that_were_promised_as_shares_leave_the_bound() {
     assert!(got.abs_diff(due) > bound, "{got} {due} {bound}");
 }
 
-/// 2048 : 512 at cost 300 on a worker with four slots: a grant that filled the worker ended the class's turn, so the two
-/// took turns.
+/// Quanta of 2048 and 512 at a cost of 300, on a worker with four slots. A grant that filled the worker ended the
+/// class's turn, so the two classes alternated.
 #[test]
 fn turns_that_end_when_the_worker_is_full_leave_the_bound() {
     let recorded = Recorded::read(include_str!("../../recorded/a-full-worker-ends-the-turn.jsonl"));
@@ -160,8 +161,9 @@ fn turns_that_end_when_the_worker_is_full_leave_the_bound() {
     assert!(got.abs_diff(due) > 2 * bound, "{got} {due} {bound}");
 }
 
-/// Eight slots, a tenant with a cap of one, seven others: it had paid its own tokens and what virtual time rose while it
-/// was at its cap. It used 61 % of what its cap allows; today's rule must use 70 % at least (`closed_loop/caps.rs`).
+/// Eight slots, a tenant with a cap of one, and seven other tenants. The capped tenant was charged its own tokens, and
+/// also the rise of virtual time while it was at its cap. It used 61 % of what its cap allows. Under the present rule
+/// it must use at least 70 % (`closed_loop/caps.rs`).
 #[test]
 fn a_capped_flow_that_pays_twice_leaves_its_cap_unused() {
     let recorded = Recorded::read(include_str!("../../recorded/a-capped-flow-pays-twice.jsonl"));
