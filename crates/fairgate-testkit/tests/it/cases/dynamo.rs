@@ -73,8 +73,8 @@ fn quanta_of_one_and_three_over_unit_costs_give_one_then_three() {
 /// classes stay ready, so their numbers of quanta differ by at most one. After some 80 000 rounds each, the ratio of
 /// their credits is 4.0000. The ratio of the served tokens differs from it by the deficits, each of which is less than
 /// a head plus a quantum:
-/// |B/4096 − A/1024| ≤ 1 + (4096 + 1024)/1024 + (4096 + 4096)/4096 = 8 rounds, |B − 4·A| ≤ 8 · 4096, and so
-/// never more than 0.0005 off.
+/// |B/4096 − A/1024| ≤ 1 + (4096 + 1024)/1024 + (4096 + 4096)/4096 = 8 rounds, |B − 4·A| ≤ 8 · 4096. So the
+/// ratio is off by at most 0.0005.
 #[test]
 fn random_costs_are_served_as_one_to_four_in_tokens() {
     let seed = 1;
