@@ -39,11 +39,11 @@
 //! * **A new flow holds nobody up.** A flow that starts to wait with a score at or below V is *new* until its first
 //!   grant. The scores of new flows do not keep V from rising. Otherwise a client that uses a new name for every
 //!   request would keep V low, and each new name would start there, below the flows that have been served.
-//! * **A blocked flow saves up nothing and loses nothing.** Take a flow in which requests wait but which is not ready
-//!   (held, at its cap, or without an open worker). If its score is below V when it is ready again, the score is lifted
-//!   to V, but by no more than V rose while the flow was not ready. So it stays as far behind as it was before. It gets
-//!   no compensation for service that it missed while it was not ready. Service that it got at its cap has already
-//!   raised its score and is not charged a second time.
+//! * **A flow that is not ready saves up nothing and loses nothing.** Take a flow in which requests wait but which is
+//!   held, at its cap, or without an open worker, and so is not ready. If its score is below V when it is ready again,
+//!   the score is lifted to V, but by no more than V rose while the flow was not ready. So it stays as far behind as it
+//!   was before. It gets no compensation for service that it missed while it was not ready. Service that it got at its
+//!   cap has already raised its score and is not charged a second time.
 //!
 //! With `partition` the pool's slots are first divided by weight ([`crate::apportion`]) among the flows that are ready
 //! or have requests in flight. A ready flow with fewer requests in flight than slots goes before any other, and a slot
