@@ -1,8 +1,8 @@
-//! `cargo xtask test agents`: runs the recipes of `examples/recipes` with the real coding agents from npm and PyPI, and the
-//! story of `docs/team.md` in full, against the gateway and the simulated model.
+//! `cargo xtask test agents`: runs the recipes of `examples/recipes` with the real coding agents from npm and PyPI, and
+//! the story of `docs/team.md` in full. Both run against the gateway and the simulated model.
 //!
-//! The versions are pinned in `tests/agents`. The tests themselves are in `crates/fairgate/tests/cli`, where they are
-//! ignored unless they are asked for.
+//! The versions are pinned in `tests/agents`. The tests themselves are in `crates/fairgate/tests/cli`. They are marked
+//! as ignored, and run only with `--ignored`.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::python::venv;
 use crate::step::XtaskStep;
 use crate::{XtaskError, cargo, tools};
 
-/// Folder with the lists of packages.
+/// Folder with the lists of packages and their pinned versions.
 const LISTS: &str = "tests/agents";
 
 /// Returns the steps for the recipes with these names and for the story, which is named `team`. Without names, returns the
@@ -47,8 +47,8 @@ pub(crate) fn steps(root: &Path, names: &[&str]) -> Result<Vec<XtaskStep>, Xtask
     Ok(steps)
 }
 
-/// Returns the steps that run the installation scripts of packages that have one. npm runs no scripts here, because most
-/// packages need none; these two put the program for this machine into its place.
+/// Returns the steps that run the installation scripts of packages that have one. npm itself runs no scripts here,
+/// because most packages need none. The scripts of these two packages install the program for this machine.
 fn own_installations(modules: &Path) -> Vec<XtaskStep> {
     let scripts = [
         ("claude", "@anthropic-ai/claude-code/install.cjs"),
@@ -61,7 +61,7 @@ fn own_installations(modules: &Path) -> Vec<XtaskStep> {
     scripts.map(step).into()
 }
 
-/// Returns the step that runs ignored tests of the command line whose names contain this text.
+/// Returns the step that runs those ignored tests of the command line whose names contain `filter`.
 fn ignored(name: &str, filter: &str) -> XtaskStep {
     let test = ["test", "--workspace", "--test", "cli"];
     cargo(name, &[&test[..], &["--", "--ignored", "--nocapture", filter]].concat())

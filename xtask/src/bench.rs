@@ -1,14 +1,14 @@
 //! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`, `bench router`,
-//! `bench fleet`, `bench store` and `bench watcher` run the benchmarks in the crate `fairgate-bench`; `bench python` runs
-//! those of the Python package.
+//! `bench fleet`, `bench store` and `bench watcher` run the benchmarks in the crate
+//! `fairgate-bench`. `cargo xtask bench python` runs the benchmarks of the Python package.
 
 use std::path::Path;
 
 use crate::step::XtaskStep;
 use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, gateway, python};
 
-/// Returns the steps of one benchmark. The arguments after the benchmark's name are passed on to
-/// it. `core` and `prefix` also count instructions if valgrind is installed.
+/// Returns the steps of one benchmark. The arguments `args` are passed on to the benchmark. `core`
+/// and `prefix` also count instructions if valgrind is installed.
 pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     match what {
         "core" | "prefix" => {}

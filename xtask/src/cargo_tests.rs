@@ -1,22 +1,25 @@
-//! Tests of cargo: several commands at once, and what failed once more, alone.
+//! Runs several `cargo test` commands at once, and then runs the tests that failed once more,
+//! alone.
 //!
-//! Test programs mostly wait: for sockets, for timers, for programs that they have started. So several of them run at
-//! once, on a machine of two cores too. Cargo itself runs one after another.
+//! Test programs mostly wait for sockets, for timers, or for programs that they have started. Running several of them
+//! at once therefore saves time, even on a machine with two cores. Cargo itself runs test programs one after another.
 //!
-//! On a busy machine, one of some thousand tests may run out of time. A test that passes alone has not shown a fault of
-//! the program, but may have: so a run that needed a second try passes, and its table says which tests were tried again.
+//! On a busy machine, one of some thousand tests may exceed its time limit. If the test passes alone, its first failure
+//! probably does not show a fault of the program. A run that needed a second try therefore passes, and its table names
+//! the tests that were tried again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
 use std::{io, thread};
 
-/// More failed tests than this are no accident, and are not run again.
+/// Greatest number of failed tests of one command that are run again. More failures than this are
+/// not due to chance.
 const TESTS_AT_MOST: usize = 8;
 
-/// Result of all commands, after the second run if there was one.
+/// The result of all commands, including the second run of failed tests.
 pub(crate) struct CargoTestOutcome {
     pub(crate) status: ExitStatus,
-    /// Names of tests that failed at first and passed alone.
+    /// Names of tests that first failed and then passed alone.
     pub(crate) passed_alone: Vec<String>,
 }
 
@@ -26,8 +29,8 @@ struct CargoTestRun {
     stdout: String,
 }
 
-/// Runs several `cargo test --no-fail-fast` at once. Shows the output of the first as it comes, and that of the others
-/// when they have ended. Then runs the tests that failed alone, one after another.
+/// Runs several `cargo test --no-fail-fast` commands at once. Shows the output of the first command while it runs, and
+/// the output of each other command when it has ended. Then runs the tests that failed once more, one after another.
 pub(crate) fn run_cargo_tests(commands: &mut [Command]) -> io::Result<CargoTestOutcome> {
     let runs = run_at_once(commands)?;
     let mut passed_alone = Vec::new();
@@ -74,16 +77,18 @@ fn pass_alone(first: &Command, names: &[String]) -> io::Result<bool> {
     }
     let run = run_shown(&mut again)?;
     let is_pass = |line: &&str| line.starts_with("test ") && line.ends_with("... ok");
-    // A second run that did not find the tests has shown nothing.
+    // A second run that did not find all tests does not count as passed.
     Ok(run.status.success() && run.stdout.lines().filter(is_pass).count() >= names.len())
 }
 
-/// Returns the names of failed tests, as libtest lists them.
+/// Returns the names of the failed tests that libtest lists in its output, sorted and without
+/// duplicates.
 fn failed_tests(stdout: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut is_list = false;
     for line in stdout.lines() {
-        // The heading stands twice: first over the tests' output, then over the list of names.
+        // The heading appears twice, first above the tests' output and then above the list of
+        // names.
         match line.strip_prefix("    ").filter(|name| !name.starts_with(' ')) {
             Some(name) if is_list => names.push(name.trim_end().to_owned()),
             _ => is_list = line == "failures:",
@@ -94,14 +99,14 @@ fn failed_tests(stdout: &str) -> Vec<String> {
     names
 }
 
-/// Runs a command and shows what it prints while it runs.
+/// Runs a command and shows its standard output while it runs.
 fn run_shown(command: &mut Command) -> io::Result<CargoTestRun> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().map(shown_lines).unwrap_or_default();
     Ok(CargoTestRun { status: child.wait()?, stdout })
 }
 
-/// Runs a command and shows what it has printed when it has ended.
+/// Runs a command and shows its output after it has ended.
 fn run_quietly(command: &mut Command) -> io::Result<CargoTestRun> {
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -109,7 +114,7 @@ fn run_quietly(command: &mut Command) -> io::Result<CargoTestRun> {
     Ok(CargoTestRun { status: output.status, stdout })
 }
 
-/// Shows lines as they come, and returns all of them. A reader that fails ends the text there.
+/// Shows lines as they are read, and returns all of them. If a read fails, the text ends there.
 fn shown_lines(from: impl Read) -> String {
     let mut from = BufReader::new(from);
     let (mut all, mut line) = (String::new(), Vec::new());
@@ -155,7 +160,7 @@ test result: FAILED. 1 passed; 2 failed
         assert_eq!(failed_tests("error: could not compile `one`\n"), [""; 0]);
     }
 
-    /// A script stands in for cargo. It fails at first; `then` is what it does when single tests are asked for.
+    /// A script that replaces cargo. It fails at first. When it is called with `--exact`, it runs the command `then`.
     struct FakeCargo {
         folder: PathBuf,
     }

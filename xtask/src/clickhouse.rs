@@ -1,5 +1,5 @@
-//! `cargo xtask test clickhouse`: the export of the ledger against Debian's ClickHouse and today's, which are killed again
-//! and again.
+//! `cargo xtask test clickhouse`: tests the export of the ledger to Debian's ClickHouse and to a current ClickHouse,
+//! while both sides are killed repeatedly.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use crate::{XtaskError, cargo, tools};
 /// Folder of the tests.
 const TESTS: &str = "tests/clickhouse";
 
-/// Returns the steps of the chore. Further arguments are pytest's, such as `-k NAME`.
+/// Returns the steps of the chore. The arguments `args`, such as `-k NAME`, are passed on to
+/// pytest.
 pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_postgresql();
     steps.extend(need_server(root));
@@ -30,8 +31,8 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
     Ok(steps)
 }
 
-/// Returns the steps that unpack Debian's ClickHouse and the libraries that the machine lacks into the folder of tools. It
-/// is not installed, because an installed server starts as a service.
+/// Returns the steps that unpack Debian's ClickHouse and the libraries that the machine lacks into the folder of tools.
+/// ClickHouse is not installed, because an installed server starts as a service.
 fn need_server(root: &Path) -> Vec<XtaskStep> {
     let folder = tools_folder(root).join("clickhouse");
     if folder.join("usr/sbin/clickhouse-server").is_file() {

@@ -1,9 +1,11 @@
-//! `cargo xtask dist`: everything that is published, in `target/dist/packages`; and `cargo xtask site`.
+//! `cargo xtask dist` builds everything that is published, in `target/dist/packages`. `cargo xtask site` builds the
+//! site.
 //!
-//! Two builds of one commit give the same bytes. For that, times come from the commit (`SOURCE_DATE_EPOCH`), paths of this
-//! machine are replaced in the programs, and archives are written in the order of their names with one owner.
-//! `dist --verify` builds a commit twice, from two copies in different folders, and compares. `dist --sign` signs what was
-//! built elsewhere, so that the key need not be on the machine that builds.
+//! Two builds of one commit give the same bytes. To achieve this, times are taken from the commit
+//! (`SOURCE_DATE_EPOCH`), paths of this machine are replaced in the programs, and the files in archives are sorted by
+//! name and have one owner. `dist --verify` builds a commit twice, from two copies in different folders, and compares
+//! the programs. `dist --sign` signs a folder that another machine built, so that the building machine does not need
+//! the key.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,17 +19,17 @@ use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, tools};
 /// The program that makes the Debian package.
 pub(crate) const CARGO_DEB: CargoTool =
     CargoTool { name: "cargo-deb", version: "3.8.0", options: &[] };
-/// The program that makes the site. Its server and its watcher are left out: they take most of the time of its build.
+/// The program that makes the site. It is built without its server and its watcher, which take most of its build time.
 pub(crate) const MDBOOK: CargoTool = CargoTool {
     name: "mdbook",
     version: "0.5.4",
     options: &["--no-default-features", "--features", "search"],
 };
 
-/// Programs that are published, and verified if none is named.
+/// Programs that are published. `dist --verify` without names verifies all of them.
 const PROGRAMS: [&str; 2] = ["fairgate", "fairgate-sim"];
 
-/// Variable with the path of minisign's secret key.
+/// Environment variable with the path of minisign's secret key.
 const SIGNING_KEY: &str = "FAIRGATE_SIGNING_KEY_FILE";
 
 /// Returns the steps of `cargo xtask dist` with these arguments.
@@ -55,7 +57,8 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
 /// The commit that is published.
 #[derive(Debug, PartialEq)]
 struct Release {
-    /// Name of the version in files: that of the commit's tag, else `0.1.0+COMMIT`.
+    /// Version in the names of files. It is that of the commit's tag, or `0.1.0+COMMIT` without a
+    /// tag.
     version: String,
     /// Time of the commit, in seconds since 1970.
     epoch: String,
@@ -76,7 +79,8 @@ impl Release {
     }
 }
 
-/// Returns the version that a tag such as `v0.1.0` names; without a tag, the package's version and the commit.
+/// Returns the version that the first tag names, which is `0.1.0` for the tag `v0.1.0`. Without a tag, returns the
+/// package's version and the commit.
 fn version(tags: &str, package: &str, commit: &str) -> String {
     match tags.lines().next().and_then(|tag| tag.strip_prefix('v')) {
         Some(tag) => tag.to_owned(),
@@ -105,7 +109,7 @@ fn git(root: &Path, args: &[&str]) -> Result<String, XtaskError> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the folder of what is published.
+/// Returns the folder for the files that are published.
 fn output_folder(root: &Path) -> PathBuf {
     root.join("target/dist/packages")
 }
@@ -153,22 +157,24 @@ fn signing_key() -> Result<PathBuf, XtaskError> {
     })
 }
 
-/// Returns the step that signs the checksums of a folder with minisign. The signature is `SHA256SUMS.minisig` beside them.
+/// Returns the step that signs the checksums of a folder with minisign. The signature is `SHA256SUMS.minisig` in the
+/// same folder.
 fn signature_step(key: &Path, folder: &Path) -> XtaskStep {
     let (key, sums) = (key.to_string_lossy(), folder.join("SHA256SUMS"));
     let sign = ["-S", "-s", &*key, "-m", &*sums.to_string_lossy()];
     XtaskStep::new("signature", "minisign", &sign)
 }
 
-/// Packs the programs with man pages, completions and licences. Arguments: stage, output, version, epoch.
+/// Packs the programs with man pages, completions and licences into an archive. Arguments: stage, output, version,
+/// epoch.
 const ARCHIVE: &str = r#"
 name=fairgate-$3-$(uname -m)-linux-gnu
 tar --create --directory "$1" --sort=name --mtime=@"$4" --owner=0 --group=0 --numeric-owner --format=gnu \
     --transform "s,^,$name/," bin man completions doc | gzip --no-name --best > "$2/$name.tar.gz"
 "#;
 
-/// Builds both images on the base that `FAIRGATE_IMAGE_BASE` names, and packs each as an OCI archive. buildah's own archives
-/// have the time of their making. Arguments: stage, output, version, epoch.
+/// Builds both images on the base that `FAIRGATE_IMAGE_BASE` names, and packs each as an OCI archive with tar. Archives
+/// that buildah makes itself contain the time at which they were made. Arguments: stage, output, version, epoch.
 const IMAGES: &str = r#"
 tag=$(printf %s "$3" | tr + -)
 for image in fairgate fairgate-sim; do
@@ -206,7 +212,8 @@ fn debian_package(root: &Path, output: &str, version: &str) -> XtaskStep {
     XtaskStep::new("Debian package", &tool, &[&args[..], &["--output", output]].concat())
 }
 
-/// Returns the step that builds programs without a trace of this machine's paths.
+/// Returns the step that builds programs without this machine's paths in them, into the folder
+/// `to`.
 fn reproducible_build(root: &Path, to: &Path, programs: &[&str], release: &Release) -> XtaskStep {
     let (to, manifest) = (to.to_string_lossy(), root.join("Cargo.toml"));
     let manifest = manifest.to_string_lossy();
@@ -231,7 +238,8 @@ fn cargo_home() -> String {
     env::var("CARGO_HOME").or_else(|_| home()).unwrap_or_else(|_| "/nonexistent".into())
 }
 
-/// Returns the steps that build programs of the last commit twice, from copies in two folders, and compare them.
+/// Returns the steps that build programs of the last commit twice, from copies in two folders, and compare the results.
+/// The steps also check that the programs contain no paths of this machine.
 pub(crate) fn verify_steps(root: &Path, programs: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let programs = if programs.is_empty() { &PROGRAMS } else { programs };
     if let Some(unknown) = programs.iter().find(|name| !PROGRAMS.contains(name)) {
@@ -267,8 +275,8 @@ pub(crate) fn verify_steps(root: &Path, programs: &[&str]) -> Result<Vec<XtaskSt
     Ok(steps)
 }
 
-/// Returns the steps of `cargo xtask site`: builds the program for the generated pages, then the book in
-/// `target/site/book`.
+/// Returns the steps of `cargo xtask site`. They build the program, which generates some of the pages, and then the
+/// book in `target/site/book`.
 pub(crate) fn site_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut venv = venv(root, "packages", "tests/packages/requirements.txt")?;
     let mut steps = venv.take_steps();

@@ -1,5 +1,5 @@
 //! `cargo xtask test frameworks`: runs the recipes of `docs/python/frameworks.md` exactly as the
-//! page prints them, with the real packages from PyPI and against the simulated model.
+//! page shows them, with the real packages from PyPI and against the simulated model.
 //!
 //! Each framework has its own virtual environment, because different frameworks need different
 //! versions of the same packages. The versions are pinned in `bindings/python/frameworks/NAME.txt`.

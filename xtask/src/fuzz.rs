@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, for a bounded time.
+//! `cargo xtask fuzz`: runs libFuzzer on the targets in `fuzz/`, for a limited time.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<XtaskStep, XtaskError
     if root.join(&words).is_file() {
         args.push(&dictionary);
     }
-    // Sanitizers and coverage need flags that a stable compiler hides.
+    // Sanitizers and coverage need unstable compiler flags.
     Ok(cargo(&format!("fuzz {target}"), &args).env("RUSTC_BOOTSTRAP", "1"))
 }
 
@@ -88,8 +88,7 @@ impl<'a> FuzzArguments<'a> {
     }
 }
 
-/// Parses the number of seconds, which must be at least 1, because libFuzzer takes 0 as "without
-/// end".
+/// Parses the number of seconds. It must be at least 1, because libFuzzer takes 0 as "no limit".
 fn seconds(value: Option<&&str>) -> Result<u32, XtaskError> {
     value
         .and_then(|v| v.parse().ok())

@@ -7,7 +7,7 @@ use crate::python::{self, Venv, target};
 use crate::step::XtaskStep;
 use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, tools};
 
-/// Folder of the tests with real servers written by others, and of the sources of those servers.
+/// Folder of the tests with real servers by other projects, and of the sources of those servers.
 const BACKENDS: &str = "tests/backends";
 
 /// `cargo xtask test sdk`: builds the binaries, then runs [`sdk_steps`].
@@ -46,8 +46,9 @@ pub(crate) fn backend_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskEr
     Ok(steps)
 }
 
-/// Returns the steps that test `fairgate serve` in front of real servers written by others:
-/// llama.cpp's own server, and an application on uvicorn.
+/// Returns the steps that test `fairgate serve` in front of real servers by other projects. These
+/// are llama.cpp's own server and an application on uvicorn. The gateway's binary must have been
+/// built.
 pub(crate) fn backend_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut venv = backend_venv(root)?;
     let mut steps = venv.take_steps();
@@ -97,7 +98,8 @@ fn need_oha() -> Vec<XtaskStep> {
     }
     let mut steps = tools::need_debian("pkg-config", "pkg-config");
     steps.extend(tools::install_debian("libssl-dev"));
-    // oha's default TLS would build a C library for minutes; only plain HTTP is needed.
+    // With its default TLS, oha would build a C library for minutes. The benchmark needs only plain
+    // HTTP.
     let tls = ["--no-default-features", "--features", "native-tls"];
     let install = [&["install", "--locked", "oha"], &tls[..]].concat();
     steps.push(cargo("install oha", &install));
@@ -105,8 +107,8 @@ fn need_oha() -> Vec<XtaskStep> {
 }
 
 /// `cargo xtask bench instructions`: installs valgrind if it is missing, builds and runs the
-/// benchmark, and passes `args` on to it. The programs are built as packaged, but with symbols and
-/// line tables, from which callgrind learns whose instructions it counts.
+/// benchmark, and passes `args` on to it. The programs are built as for packages, but with symbols
+/// and line tables. From these, callgrind learns the function to which each instruction belongs.
 pub(crate) fn instructions_steps(root: &Path, args: &[&str]) -> Vec<XtaskStep> {
     let mut steps = tools::need_debian("valgrind", "valgrind");
     let readable =
@@ -120,9 +122,9 @@ pub(crate) fn instructions_steps(root: &Path, args: &[&str]) -> Vec<XtaskStep> {
 }
 
 /// `cargo xtask bench router`: builds and runs the benchmark, and passes `args` on to it. The trace
-/// is in the folder that the variable `FAIRGATE_SHARED` names, by default `../shared`; without the
-/// trace only the agents' workload is measured. With `--rules-only`, only the benchmark is built,
-/// and the other routers are not installed.
+/// is in the folder that the environment variable `FAIRGATE_SHARED` names, by default `../shared`.
+/// Without the trace, only the agents' workload is measured. With `--rules-only`, only the
+/// benchmark is built, and the other routers are not installed.
 pub(crate) fn router_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let program = |name: &str| target(root).join(PROFILE_OF_PACKAGES).join(name);
     let (fairgate, bench) = (program("fairgate"), program("fairgate-bench"));
@@ -166,9 +168,9 @@ pub(crate) fn database_steps(
     Ok(steps)
 }
 
-/// `cargo xtask soak`: runs the soak for ten minutes, with real servers written by others. Passes
-/// `args` on to it. With `--attackers` there are no real servers: what their bugs cost would be
-/// counted as the attackers' doing.
+/// `cargo xtask soak`: runs the soak for ten minutes, with real servers by other projects. Passes
+/// `args` on to it. With `--attackers` there are no real servers, because the effects of their bugs
+/// would count as effects of the attackers.
 pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_postgresql();
     if args.contains(&"--attackers") {
@@ -185,8 +187,8 @@ pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, X
     Ok(steps)
 }
 
-/// Returns the steps that run both soaks for one minute, with the programs that
-/// `cargo test --workspace` has built. The real servers take no part; they have their own test.
+/// Returns the steps that run both soaks for one minute, with the programs that `cargo test
+/// --workspace` has built. The soaks run without the real servers, which have their own test.
 pub(crate) fn short_soak_steps(root: &Path) -> Vec<XtaskStep> {
     let program = |name: &str| target(root).join("debug").join(name).display().to_string();
     let (fairgate, sim) = (program("fairgate"), program("fairgate-sim"));

@@ -7,8 +7,8 @@ use crate::{cargo, tidy};
 
 const FUZZ: &str = "fuzz/Cargo.toml";
 
-/// Returns the steps of `cargo xtask lint`. The fuzz targets are a separate workspace; they are
-/// linted without libFuzzer, because building that needs a C++ compiler.
+/// Returns the steps of `cargo xtask lint`. The fuzz targets are a separate workspace. They are
+/// linted without libFuzzer, which needs a C++ compiler.
 pub(crate) fn steps() -> Vec<XtaskStep> {
     let mut steps = vec![
         format(),

@@ -1,7 +1,7 @@
 //! The chores of the project, such as `cargo xtask test`.
 //!
-//! Every chore is a list of [`step::XtaskStep`]s, which run in order until one fails. This program
-//! is built before anything else in a CI run, so it depends only on the standard library.
+//! Every chore is a list of [`step::XtaskStep`]s, which run in order until one step fails. A CI run
+//! builds this program first, so it depends only on the standard library.
 #![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
 
 mod agents;
@@ -30,8 +30,8 @@ use std::{env, fmt};
 
 use step::XtaskStep;
 
-/// Cargo profile of programs that are measured or packaged. Cargo gives their folder under
-/// `target/` the same name.
+/// Cargo profile of programs that are measured or packaged. It is also the name of their folder
+/// under `target/`.
 const PROFILE_OF_PACKAGES: &str = "dist";
 
 const HELP: &str = "\
@@ -141,14 +141,14 @@ fn chore(args: &[&str]) -> Result<(), XtaskError> {
     step::run_all(&root, steps)
 }
 
-/// Returns the workspace's root, whatever the current folder is.
+/// Returns the workspace's root, independent of the current folder.
 fn root() -> Result<PathBuf, XtaskError> {
     env::var_os("CARGO_MANIFEST_DIR")
         .and_then(|xtask| Path::new(&xtask).parent().map(Path::to_owned))
         .ok_or_else(|| XtaskError("call me as `cargo xtask`, from inside the workspace".into()))
 }
 
-/// Reason why a chore failed or was not begun, in words for the user.
+/// The reason why a chore failed or was not begun, as a sentence for the user.
 #[derive(Debug, PartialEq, Eq)]
 struct XtaskError(String);
 
@@ -158,7 +158,7 @@ impl fmt::Display for XtaskError {
     }
 }
 
-/// Returns a step that runs cargo with these arguments. It is the same cargo that runs this
+/// Returns a step that runs cargo with these arguments. The step uses the same cargo that runs this
 /// program.
 fn cargo(name: &str, args: &[&str]) -> XtaskStep {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".into());

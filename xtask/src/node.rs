@@ -1,4 +1,4 @@
-//! Packages from npm, for chores that need Node.
+//! Installs packages from npm, for chores that need Node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) fn node_modules(
     let lock = root.join(source).join("package-lock.json");
     let wanted = fs::read_to_string(&lock)
         .map_err(|error| XtaskError(format!("cannot read {}: {error}", lock.display())))?;
-    // Copied when everything is installed, so that a partial installation is not taken for a complete one.
+    // This file is written after all packages are installed, so that a partial installation does not count as complete.
     let stamp = folder.join("installed.json");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(NodeModules { modules, steps: Vec::new() });

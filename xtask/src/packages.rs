@@ -1,7 +1,8 @@
-//! `cargo xtask test packages`: builds the container image, the compose file, the Debian package, the chart and the site,
-//! and uses each of them. The checks that take seconds are part of `cargo xtask test`.
+//! `cargo xtask test packages`: builds and uses the container image, the compose file, the Debian package, the chart
+//! and the site. Those checks that take only seconds are part of `cargo xtask test`.
 //!
-//! The tests are in `tests/packages`: `quick` needs a built program and small tools, `full` builds images and packages.
+//! The tests are in `tests/packages`: The tests in `quick` need a built program and small tools. The tests in `full`
+//! build images and packages.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use crate::python::{Venv, target, venv};
 use crate::step::XtaskStep;
 use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, dist, tools};
 
-/// Folder of the tests of packages.
+/// Folder of the tests of all packages.
 const TESTS: &str = "tests/packages";
 
 /// Programs of the quick checks, with the Debian packages that have them.
@@ -44,7 +45,7 @@ pub(crate) fn quick_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
 }
 
 /// Returns the steps of `cargo xtask test packages`. `--profile PROFILE` packs programs of another profile than `dist`,
-/// which is much faster to build.
+/// such as `dev`, which takes much less time to build.
 pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let profile = match args {
         [] => PROFILE_OF_PACKAGES,
@@ -93,7 +94,8 @@ impl Environment {
         steps
     }
 
-    /// Returns the step that runs one folder of the tests with the programs of `programs`.
+    /// Returns the step that runs the tests in the folder `which` with the programs in the folder
+    /// `programs`.
     fn pytest(&self, root: &Path, name: &str, which: &str, programs: &Path) -> XtaskStep {
         let folder = format!("{TESTS}/{which}");
         let pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", &folder];
@@ -108,18 +110,18 @@ impl Environment {
     }
 }
 
-/// Returns the folder of tools that are installed for this workspace alone.
+/// Returns the folder of tools that are installed only for this workspace.
 pub(crate) fn tools_folder(root: &Path) -> PathBuf {
     target(root).join("tools")
 }
 
-/// Returns the folder in which packages are put together. cargo-deb finds it from the manifest, so it does not move with
-/// cargo's target folder.
+/// Returns the folder in which packages are assembled. The manifest names this folder for cargo-deb, so it is in
+/// `target/` even if cargo's target folder is another.
 pub(crate) fn work_folder(root: &Path) -> PathBuf {
     root.join("target/packages")
 }
 
-/// A program from crates.io, in one version.
+/// A program from crates.io, in a pinned version.
 pub(crate) struct CargoTool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
@@ -127,7 +129,8 @@ pub(crate) struct CargoTool {
     pub(crate) options: &'static [&'static str],
 }
 
-/// Returns the step that installs a program from crates.io into the folder of tools, if that version is not there.
+/// Returns the step that installs a program from crates.io into the folder of tools; `None` if that version is already
+/// installed.
 pub(crate) fn need_tool(root: &Path, tool: &CargoTool) -> Option<XtaskStep> {
     let CargoTool { name, version, options } = *tool;
     let folder = tools_folder(root);
@@ -140,8 +143,8 @@ pub(crate) fn need_tool(root: &Path, tool: &CargoTool) -> Option<XtaskStep> {
     Some(cargo(&format!("install {name}"), &[&install[..], options].concat()))
 }
 
-/// Returns the steps that unpack Debian's Prometheus into the folder of tools. It is not installed, because an installed
-/// Prometheus starts as a service.
+/// Returns the steps that unpack Debian's Prometheus into the folder of tools. Prometheus is not installed, because an
+/// installed Prometheus starts as a service.
 fn need_prometheus(root: &Path) -> Vec<XtaskStep> {
     let folder = tools_folder(root).join("prometheus");
     if folder.join("usr/bin/promtool").is_file() {

@@ -1,4 +1,5 @@
-//! Python: virtual environments for chores that need packages from PyPI, and the chores of `bindings/python`.
+//! Virtual environments for chores that need Python packages from PyPI, and the chores of
+//! `bindings/python`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,7 +12,8 @@ use crate::{XtaskError, cargo, tools};
 pub(crate) const PACKAGE: &str = "bindings/python";
 /// Requirements file of the Python package's tests.
 pub(crate) const TEST_REQUIREMENTS: &str = "bindings/python/requirements-test.txt";
-/// Options of pytest-xdist. The tests mostly wait for each other's programs, so two of them run at once.
+/// Options of pytest-xdist. The tests mostly wait for programs that they started, so two tests run
+/// at once.
 pub(crate) const PYTEST_WORKERS: [&str; 2] = ["--numprocesses", "2"];
 const MANIFEST: &str = "bindings/python/Cargo.toml";
 
@@ -24,7 +26,7 @@ pub(crate) struct Venv {
 
 impl Venv {
     /// Returns the steps that create the environment, which must run before any of its programs. A
-    /// second call returns none.
+    /// second call returns an empty list.
     pub(crate) fn take_steps(&mut self) -> Vec<XtaskStep> {
         std::mem::take(&mut self.steps)
     }
@@ -45,8 +47,8 @@ impl Venv {
     }
 }
 
-/// Returns the virtual environment of that name, with the packages of a requirements file, whose
-/// path is relative to the root. The environment is created again if the file has changed.
+/// Returns the virtual environment of that name, with the packages of a requirements file. The path
+/// of this file is relative to the root. The environment is created again if the file has changed.
 pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, XtaskError> {
     let mut venv = venv_with(root, name, requirements, Path::new("python3"))?;
     if !venv.steps.is_empty() {
@@ -55,7 +57,7 @@ pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, 
     Ok(venv)
 }
 
-/// Like [`venv`], but with a given Python interpreter.
+/// Does the same as [`venv`] with the given Python interpreter.
 pub(crate) fn venv_with(
     root: &Path,
     name: &str,
@@ -65,7 +67,8 @@ pub(crate) fn venv_with(
     let wanted = fs::read_to_string(root.join(requirements))
         .map_err(|error| XtaskError(format!("cannot read {requirements}: {error}")))?;
     let folder = target(root).join("venv").join(name);
-    // Written when everything is installed, so that a partial environment is not taken for a complete one.
+    // This file is written after all packages are installed, so that a partial environment does not
+    // count as complete.
     let stamp = folder.join("requirements-installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(Venv { folder, steps: Vec::new() });
@@ -147,8 +150,9 @@ fn lint_steps(root: &Path, venv: &Venv) -> Vec<XtaskStep> {
     ]
 }
 
-/// `cargo xtask bench python`: measures grants per second of the Python package and of loco-agent,
-/// which only the benchmark's environment contains, and counts the instructions of a slot.
+/// `cargo xtask bench python`: measures the grants per second of the Python package and of
+/// loco-agent, and counts the instructions of a slot. Only the benchmark's environment contains
+/// loco-agent.
 pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut tests = test_venv(root)?;
     let mut bench = venv(root, "python-bench", "bindings/python/bench/requirements.txt")?;

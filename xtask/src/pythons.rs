@@ -1,5 +1,5 @@
 //! `cargo xtask test pythons`: runs the tests of the Python package on every supported version of
-//! Python that is installed, to check that one wheel serves all versions.
+//! Python that is installed, to check that one wheel works on all versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use crate::{XtaskError, cargo};
 /// Versions of Python that the package supports.
 const VERSIONS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
 
-/// Test files that do not depend on the version of Python: type checkers, a source build, and the
-/// documentation. `cargo xtask test python` runs them.
+/// Test files that do not depend on the version of Python, and that these steps leave out. They
+/// test type checkers, a source build and the documentation. `cargo xtask test python` runs them.
 const LEFT_OUT: [&str; 2] = ["test_docs.py", "test_install.py"];
 
-/// Returns the steps for every installed version of Python. For each missing version there is a
-/// step that says so.
+/// Returns the steps for every installed version of Python. For each missing version, a step prints
+/// that it is missing.
 pub(crate) fn steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let build = cargo("programs for pytest", &["build", "-p", "fairgate", "-p", "fairgate-sim"]);
     let mut steps = vec![build];
@@ -53,9 +53,9 @@ fn tests_on(root: &Path, version: &str, interpreter: &Path) -> Result<Vec<XtaskS
     Ok(steps)
 }
 
-/// Finds an interpreter of that version that can create virtual environments: the one in `PATH`,
-/// else the newest of pyenv's. The programs that pyenv itself puts into `PATH` may refuse to run,
-/// if another version is selected in pyenv.
+/// Finds an interpreter of that version that can create virtual environments. Prefers the
+/// interpreter in `PATH`, else takes pyenv's newest. The programs that pyenv itself puts into
+/// `PATH` may refuse to run if another version is selected in pyenv.
 fn interpreter(version: &str) -> Option<PathBuf> {
     let program = format!("python{version}");
     let on_path = PathBuf::from(&program);
@@ -71,8 +71,8 @@ fn makes_environments(program: &Path, version: &str) -> bool {
     })
 }
 
-/// Returns pyenv's folders for that version, the newest patch release first; empty if pyenv is not
-/// installed.
+/// Returns pyenv's folders for that version, with the newest patch release first. The list is empty
+/// if pyenv is not installed.
 fn pyenv_versions(version: &str) -> Vec<PathBuf> {
     let Ok(output) = Command::new("pyenv").arg("root").output() else { return Vec::new() };
     let root = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());

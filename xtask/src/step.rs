@@ -1,10 +1,10 @@
-//! Steps: named commands that run one after another until one fails.
+//! Steps, which are named commands that run one after another until one fails.
 //!
-//! Installations mostly wait for the network. They run beside the other steps, one after another and in
-//! their order, from the start on; a step begins when all installations before it in the list are done.
+//! Installations mostly wait for the network. They therefore run at the same time as the other steps, one after another
+//! in the order of the list. Another step begins when all installations before it in the list have ended.
 //!
-//! Steps whose tests depend on what else the machine does may have a second run ([`crate::cargo_tests`]). The table of all
-//! steps says so if one needed it.
+//! Steps whose tests depend on the load of the machine may have a second run ([`crate::cargo_tests`]). The table of all
+//! steps shows which steps needed it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -16,17 +16,18 @@ use std::{env, fmt, thread};
 use crate::XtaskError;
 use crate::cargo_tests::{CargoTestOutcome, run_cargo_tests};
 
-/// Rule by which a step that has failed is run again.
+/// The rule by which a step that has failed is run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SecondRun {
     Never,
-    /// The tests that failed, alone. The step is made of `cargo test`.
+    /// The tests that failed are run again, alone. The step must consist of `cargo test` commands.
     FailedTests,
-    /// The whole step.
+    /// The whole step is run again.
     WholeStep,
 }
 
-/// One command of a chore. It runs in the workspace's root, and its output is shown while it runs.
+/// One command of a chore. The command runs in the workspace's root, and its output is shown while
+/// it runs.
 #[derive(Debug)]
 pub(crate) struct XtaskStep {
     name: String,
@@ -51,15 +52,15 @@ impl XtaskStep {
         }
     }
 
-    /// Marks the step as an installation, which runs beside the other steps. Its output is shown when
-    /// it has ended.
+    /// Marks the step as an installation, which runs at the same time as the other steps. Its output is shown when it
+    /// has ended.
     pub(crate) fn in_background(mut self) -> Self {
         self.is_installation = true;
         self
     }
 
-    /// Makes one step of several `cargo test --no-fail-fast`, which run at once. The tests that fail are run once more,
-    /// alone. Shows the output of the first command while it runs.
+    /// Creates one step from several `cargo test --no-fail-fast` commands, which run at once. Tests that fail are run
+    /// once more, alone. The output of the first command is shown while it runs.
     pub(crate) fn tests_at_once(name: &str, commands: Vec<Self>) -> Self {
         let mut commands = commands.into_iter().map(|step| step.command);
         let command = commands.next().unwrap_or_else(|| Command::new("cargo"));
@@ -129,7 +130,7 @@ impl XtaskStep {
         outcome
     }
 
-    /// Runs the command, and prints nothing until it has ended.
+    /// Runs the command, and prints its output after it has ended.
     fn run_quietly(&mut self, root: &Path) -> StepOutcome {
         let start = Instant::now();
         let output = self.prepared(root).output().map(|mut output| {
@@ -144,7 +145,7 @@ impl XtaskStep {
         self.command.current_dir(root)
     }
 
-    /// Prints the result of the command and what it has written.
+    /// Prints the command's output and result, and returns the result.
     fn ended(
         &self,
         start: Instant,
@@ -161,15 +162,15 @@ impl XtaskStep {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
-        // One call, so that two steps do not mix their lines.
+        // One call prints all lines, so that the lines of two steps do not mix.
         println!("{text}<== {}: {verdict}, {}", self.name, DisplaySeconds(took));
         StepOutcome { fault, took, again: Vec::new() }
     }
 }
 
-/// Iterates over the variables in which cargo describes this program's own package. Steps run
-/// without them. Some build scripts (such as ring's) watch these variables, so every switch between
-/// `cargo` and `cargo xtask` would rebuild half of all crates.
+/// Iterates over the environment variables in which cargo describes this program's own package.
+/// Steps run without these variables. Some build scripts (such as ring's) watch them, so every
+/// switch between `cargo` and `cargo xtask` would rebuild half of all crates.
 fn about_this_package() -> impl Iterator<Item = OsString> {
     env::vars_os().map(|(name, _)| name).filter(|name| is_about_a_package(&name.to_string_lossy()))
 }
@@ -181,7 +182,7 @@ fn is_about_a_package(name: &str) -> bool {
 struct StepOutcome {
     fault: Option<String>,
     took: Duration,
-    /// Names of what failed at first and was run again.
+    /// Names of the tests that failed at first and were run again, or `the whole step`.
     again: Vec<String>,
 }
 
@@ -201,7 +202,7 @@ pub(crate) fn run_all(root: &Path, mut steps: Vec<XtaskStep>) -> Result<(), Xtas
             for (index, step) in installations {
                 let outcome = step.run_quietly(root);
                 let failed = outcome.fault.is_some();
-                // Nobody listens any more if another step has failed.
+                // The receiver is gone if another step has failed.
                 if done.send((index, outcome)).is_err() || failed {
                     return;
                 }
@@ -276,8 +277,8 @@ impl fmt::Display for DisplaySeconds {
     }
 }
 
-/// Displays a command as a user would type it: changed variables, the program's name, and the
-/// arguments.
+/// Displays a command as a user would type it, with its changed environment variables, the
+/// program's name and the arguments.
 struct DisplayCommand<'a>(&'a Command);
 
 impl fmt::Display for DisplayCommand<'_> {
@@ -286,7 +287,7 @@ impl fmt::Display for DisplayCommand<'_> {
             let key = key.to_string_lossy();
             match value {
                 Some(value) => write!(f, "{key}={} ", value.to_string_lossy())?,
-                // A shell does not have these variables.
+                // A shell does not have these variables, so they are not shown.
                 None if is_about_a_package(&key) => {}
                 None => write!(f, "env -u {key} ")?,
             }
@@ -335,7 +336,7 @@ mod tests {
         assert_eq!(run_all(Path::new("."), vec![sh("one", "test $A = b").env("A", "b")]), Ok(()));
     }
 
-    /// The first step waits, for ten seconds at most, for a file that an installation makes beside it.
+    /// The first step waits, for at most ten seconds, for a file that an installation makes meanwhile.
     #[test]
     fn installations_run_beside_and_are_there_when_they_are_needed() {
         let file = env::temp_dir().join(format!("fairgate-xtask-step-{}", std::process::id()));

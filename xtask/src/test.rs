@@ -1,5 +1,5 @@
-//! `cargo xtask test` runs all checks that a change must pass before it is merged; `test quick`
-//! runs those that are worth running after every edit.
+//! `cargo xtask test` runs all checks that a change must pass before it is merged. `cargo xtask
+//! test quick` runs the checks that are worth running after every edit.
 
 use std::env;
 use std::path::Path;
@@ -18,9 +18,9 @@ const QUICK_CASES: &str = "600";
 const QUICK_CRATES: [&str; 4] =
     ["fairgate-core", "fairgate-journal", "fairgate-testkit", "fairgate-runtime"];
 
-/// Modules of [`QUICK_CRATES`]' integration tests that only the whole suite runs: they try millions of
-/// damaged inputs, or restart many times. The runtime's `tests/model.rs`, which tries thousands of
-/// schedules, is left out too.
+/// Modules of [`QUICK_CRATES`]' integration tests that only the whole suite runs. They try millions
+/// of damaged inputs, or restart many times. `test quick` also leaves out the runtime's
+/// `tests/model.rs`, which tries thousands of schedules.
 const SLOW_TESTS: [&str; 4] = ["hostile::", "restart::", "stress::", "tampered::"];
 
 /// Names of integration tests other than `it`, which almost every crate has.
@@ -51,8 +51,8 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
 fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = lint::steps();
     steps.extend(tools::need_postgresql());
-    // Agents of README.md and of the pages call the gateway with them, and work in repositories. `fairgate top` is tested
-    // in tmux.
+    // The examples of README.md and of the pages call the gateway with curl and jq, and their
+    // agents work in git repositories. `fairgate top` is tested in tmux.
     for program in ["curl", "jq", "git", "tmux"] {
         steps.extend(tools::need_debian(program, program));
     }
@@ -66,8 +66,9 @@ fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     Ok(steps)
 }
 
-/// Returns the steps that build and run all tests of the workspace. Cargo is always asked for the whole workspace: other
-/// selections of packages would build the libraries again, with other features.
+/// Returns the steps that build and run all tests of the workspace. Each command selects the whole
+/// workspace, because other selections of packages would build the libraries again, with other
+/// features.
 fn workspace_tests() -> [XtaskStep; 2] {
     let test = |which: &[&str]| {
         cargo("tests", &[&["test", "--workspace", "--no-fail-fast"], which].concat())
@@ -113,7 +114,7 @@ mod tests {
         }
     }
 
-    /// A program with another name would be run by nothing.
+    /// A test program with another name would never run.
     #[test]
     fn every_test_program_is_in_a_group() {
         for entry in fs::read_dir(root().join("crates")).expect("there are crates").flatten() {
@@ -128,7 +129,8 @@ mod tests {
         }
     }
 
-    /// A crate without integration tests, or with another name for them, would be passed over in silence.
+    /// A crate without integration tests, or with another name for them, would be skipped without a
+    /// message.
     #[test]
     fn a_quick_run_has_the_tests_of_what_decides() {
         let crates = root().join("crates");

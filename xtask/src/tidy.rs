@@ -2,8 +2,8 @@
 //! only one file.
 //!
 //! Each [`Measure`] is a number that must not rise. The file `xtask/tidy.ratchet` has the greatest
-//! allowed value of each. If a measure is higher, tidy fails and prints its offenders. If a measure
-//! is lower, `cargo xtask tidy --lower` writes the new value to the file.
+//! allowed value of each measure. If a measure exceeds it, tidy fails and prints the measure's
+//! offenders. If a measure is lower, `cargo xtask tidy --lower` writes the new value to the file.
 
 mod circles;
 mod homes;
@@ -23,10 +23,10 @@ use crate::step::XtaskStep;
 /// Path of the file with the greatest allowed values, relative to the workspace's root.
 const RATCHET: &str = "xtask/tidy.ratchet";
 
-/// Number of offenders that are printed for each measure, unless all are asked for.
+/// Number of offenders that are printed for each measure, unless `--all` is given.
 const OFFENDERS_SHOWN: usize = 8;
 
-/// One measured number, and the lines of source that it counts.
+/// A measured number, and the lines of source that it counts.
 #[derive(Debug, PartialEq)]
 struct Measure {
     /// Name of the measure in the ratchet file.
@@ -36,7 +36,7 @@ struct Measure {
     /// Measured value in tenths, so that percentages can be compared exactly.
     tenths: u64,
     unit: Unit,
-    /// Value that the project aims for, in tenths; the measure should be at most this.
+    /// Greatest value that the project aims for, in tenths.
     bar_tenths: u64,
     /// One line of text for each offender, with its file and line.
     offenders: Vec<String>,

@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::cargo;
 use crate::step::XtaskStep;
 
-/// Returns the steps that install a Debian package; none if `program` is already in `PATH`.
+/// Returns the steps that install a Debian package. The list is empty if `program` is already in
+/// `PATH`.
 pub(crate) fn need_debian(program: &str, package: &str) -> Vec<XtaskStep> {
     if on_path(program) { Vec::new() } else { install_debian(package) }
 }
@@ -41,7 +42,7 @@ fn install_all_debian(packages: &[&str]) -> Vec<XtaskStep> {
     steps
 }
 
-/// Returns the step that reads the lists of Debian's packages.
+/// Returns the step that updates the lists of Debian's packages.
 pub(crate) fn list_debian() -> Vec<XtaskStep> {
     vec![apt("list Debian packages", &["update"])]
 }

@@ -1,4 +1,4 @@
-//! The tests of the dashboard, in a browser.
+//! The chores of the dashboard, which are its tests in a browser and the pictures of the documents.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use crate::python::target;
 use crate::step::XtaskStep;
 use crate::{XtaskError, cargo, tools};
 
-/// Folder of the tests, and of the list of the packages that they need.
+/// Folder of the tests and of the list of packages that the tests need.
 const UI_TESTS: &str = "tests/ui";
 
-/// Files of the tests. They run one after another: each starts programs of its own, and the time that a page takes is
-/// measured.
+/// Files of the tests. They run one after another, because each file starts its own programs and some tests measure how
+/// long a page takes.
 const UI_TEST_FILES: [&str; 8] = [
     "format.test.mjs",
     "colors.test.mjs",
@@ -25,7 +25,7 @@ const UI_TEST_FILES: [&str; 8] = [
 
 /// `cargo xtask test ui`: builds the binaries, then runs [`ui_steps`].
 pub(crate) fn ui_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
-    // One test runs the gateway on PostgreSQL. Where the pages are part of the whole suite, it is there already.
+    // One test runs the gateway on PostgreSQL. In the whole suite, an earlier step has already installed it.
     let mut steps = tools::need_postgresql();
     steps.push(cargo("fairgate for the pages", &["build", "-p", "fairgate", "-p", "fairgate-sim"]));
     steps.extend(ui_steps(root)?);
@@ -53,7 +53,7 @@ pub(crate) fn ui_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     Ok(steps)
 }
 
-/// `cargo xtask pictures`: takes the pictures of the documents anew. They show invented data, so nothing is built.
+/// `cargo xtask pictures`: takes the pictures of the documents again. They show invented data, so no program is built.
 pub(crate) fn picture_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_debian("chromium", "chromium");
     let mut node = node_modules(root, "ui", UI_TESTS)?;

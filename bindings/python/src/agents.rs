@@ -32,14 +32,14 @@ pub(crate) const WAIT_BUCKETS_US: [u64; 12] = [
 #[derive(Debug, Default)]
 pub(crate) struct LocalAgent {
     pub(crate) name: Arc<str>,
-    /// Attributes of a request that sets no attribute but the agent. They are kept so that such requests share one
-    /// allocation.
+    /// Attributes of a request that sets no attribute but the agent. Such requests share this value, so that they share
+    /// one allocation.
     pub(crate) attributes: Attributes,
-    /// Requests queued for a slot.
+    /// Number of requests queued for a slot.
     pub(crate) waiting: u64,
-    /// Requests that wait for budget before they are queued for a slot.
+    /// Number of requests that wait for budget before they are queued for a slot.
     pub(crate) parked: u64,
-    /// Requests that hold a slot.
+    /// Number of requests that hold a slot.
     pub(crate) in_flight: u64,
     /// Sum of the weights of the requests queued for a slot, in thousandths.
     pub(crate) depth_thousandths: u64,
@@ -49,14 +49,14 @@ pub(crate) struct LocalAgent {
     pub(crate) refusals: HashMap<&'static str, u64>,
     /// Number of requests that were cancelled, or passed their deadline, before they ran.
     pub(crate) withdrawals: u64,
-    /// Histogram of the waits of granted requests: the number of requests in each bucket of [`WAIT_BUCKETS_US`], and of
-    /// longer waits.
+    /// Histogram of the waits of granted requests: the number of requests in each bucket of [`WAIT_BUCKETS_US`], and in
+    /// the last entry the number of longer waits.
     pub(crate) waits: [u64; WAIT_BUCKETS_US.len() + 1],
     /// Sum of the waits of granted requests, in microseconds.
     pub(crate) waited_us: u64,
     /// The token budget of the agent; `None` for no budget.
     pub(crate) budget: Option<LocalBudget>,
-    /// True if a budget, or "no budget", was set for this agent, so that the default budget does not apply.
+    /// True if a budget, or the setting "no budget", was set for this agent, so that the default budget does not apply.
     pub(crate) has_own_budget_setting: bool,
 }
 
@@ -77,14 +77,14 @@ impl LocalAgent {
 /// All agents, by name and by index.
 #[derive(Debug, Default)]
 pub(crate) struct LocalAgents {
-    /// Index of each agent by name. A fixed hasher is safe because the program itself chooses the names, so no attacker
-    /// can choose colliding ones.
+    /// Index of each agent by name. A fixed hasher is safe, because the program itself chooses the names, so no
+    /// attacker can choose names that collide.
     by_name: HashMap<Arc<str>, AgentIndex, FixedState>,
     list: Vec<LocalAgent>,
 }
 
 impl LocalAgents {
-    /// Returns the index of the agent with this name; adds an agent if there is none.
+    /// Returns the index of the agent with this name. Adds an agent if there is none.
     pub(crate) fn find_or_add(&mut self, name: &str) -> AgentIndex {
         if let Some(index) = self.by_name.get(name) {
             return *index;
@@ -110,7 +110,7 @@ impl LocalAgents {
         self.list.iter_mut()
     }
 
-    /// Sets the counts of waiting and in-flight requests to 0, for a child process after a fork. Totals are kept.
+    /// Sets the counts of waiting and in-flight requests to 0, for a child process after a fork. The totals are kept.
     pub(crate) fn forget_requests(&mut self) {
         for agent in &mut self.list {
             agent.waiting = 0;

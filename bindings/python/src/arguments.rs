@@ -7,7 +7,8 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyString};
 
 use crate::interrupt::{is_interrupt, value_if_any};
 
-/// Builds the error for an argument of the wrong type. If printing the argument was interrupted, returns the interrupt.
+/// Builds the error for an argument of the wrong type. If the printing of the argument was interrupted, returns the
+/// interrupt.
 fn wrong_type(name: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyErr {
     match shown(given) {
         Ok(shown) => PyTypeError::new_err(format!("{name} must be {wanted}, not {shown}")),
@@ -29,7 +30,7 @@ fn number(name: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyResult<f64> {
     })
 }
 
-/// Reads a text; keeps the Python object.
+/// Reads a text, and returns the Python object itself.
 fn text(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Py<PyString>> {
     let text = given.cast::<PyString>().map_err(|_| wrong_type(name, "a string", given))?;
     Ok(text.clone().unbind())

@@ -2,8 +2,8 @@
 //! ends.
 //!
 //! A request is let through only if spent + reserved + the request's estimate ≤ limit. Any number of concurrent
-//! requests together therefore stay within the limit as far as their estimates are right. A request that used more than
-//! its estimate is charged its real usage, and less is left for later requests.
+//! requests together therefore stay within the limit if their estimates are right. A request that used more than its
+//! estimate is charged its real usage, and less is left for later requests.
 //!
 //! The period of a budget may be a calendar period (UTC), at whose end the spent amount becomes 0, or a rolling window,
 //! which drops old usage in steps of 1/64 of the window's length.
@@ -26,7 +26,7 @@ pub(crate) struct BudgetTime {
     pub(crate) unix: UnixMicros,
 }
 
-/// The time after which usage no longer counts against a budget.
+/// The span of time over which usage counts against a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalBudgetPeriod {
     Forever,
@@ -41,7 +41,7 @@ pub(crate) enum LocalBudgetPeriod {
 }
 
 impl LocalBudgetPeriod {
-    /// Returns the calendar period with this name; `None` if there is none.
+    /// Returns the calendar period with this name; `None` if no period has it.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "minute" => Self::Minute,
@@ -77,10 +77,10 @@ impl LocalBudgetPeriod {
 pub(crate) struct LocalBudgetTerms {
     /// Number of tokens that may be used per period.
     pub(crate) limit: u64,
-    /// True if a request for which too little budget is left waits; false if such a request is refused.
+    /// True if a request waits when too little budget is left for it; false if such a request is refused.
     pub(crate) waits: bool,
     pub(crate) period: LocalBudgetPeriod,
-    /// Amounts spent at which an alert is raised, in thousandths of the limit, in ascending order.
+    /// Levels of usage at which an alert is raised, in thousandths of the limit, in ascending order.
     pub(crate) alerts: Vec<u32>,
 }
 
@@ -88,9 +88,9 @@ pub(crate) struct LocalBudgetTerms {
 #[derive(Debug)]
 pub(crate) struct LocalBudget {
     pub(crate) terms: LocalBudgetTerms,
-    /// Tokens that ended requests used in this period.
+    /// Number of tokens that ended requests used in this period.
     pub(crate) spent: u64,
-    /// Sum of the estimates of requests that are queued for a slot or hold one.
+    /// Sum of the estimates, in tokens, of requests that are queued for a slot or hold one.
     pub(crate) reserved: u64,
     /// Requests that wait for budget, oldest first.
     pub(crate) parked: VecDeque<RequestNumber>,
@@ -145,7 +145,7 @@ impl LocalBudget {
         }
     }
 
-    /// Returns the microseconds until old usage stops counting and so frees budget; `None` if this never happens.
+    /// Returns the microseconds until old usage no longer counts, which frees budget; `None` if this never happens.
     pub(crate) fn next_release_us(&self, now: BudgetTime) -> Option<u64> {
         match self.terms.period {
             LocalBudgetPeriod::Forever => None,
@@ -157,12 +157,12 @@ impl LocalBudget {
         }
     }
 
-    /// Returns the tokens of the limit that are neither spent nor reserved.
+    /// Returns the number of tokens of the limit that are neither spent nor reserved.
     pub(crate) fn left(&self) -> u64 {
         self.terms.limit.saturating_sub(self.spent).saturating_sub(self.reserved)
     }
 
-    /// Reserves `cost` tokens and returns true, if as many are left and no other request waits for budget. Otherwise
+    /// Reserves `cost` tokens and returns true if that many are left and no other request waits for budget. Otherwise
     /// returns false.
     pub(crate) fn reserve(&mut self, cost: u64) -> bool {
         let fits = self.parked.is_empty() && cost <= self.left();
@@ -172,8 +172,8 @@ impl LocalBudget {
         fits
     }
 
-    /// Takes the request that has waited longest for budget, and reserves its estimate. Returns `None` if no request
-    /// waits, or if too little is left for the first one.
+    /// Removes the request that has waited longest for budget from the waiting requests, and reserves its estimate.
+    /// Returns `None` if no request waits, or if too little budget is left for that request.
     pub(crate) fn admit(
         &mut self,
         cost_of: impl Fn(RequestNumber) -> u64,
@@ -194,7 +194,7 @@ impl LocalBudget {
     }
 
     /// Replaces the reservation `cost` of an ended request with its usage `used`. Returns the highest alert level, in
-    /// thousandths of the limit, that this usage reached; `None` if it reached no new one.
+    /// thousandths of the limit, that this usage reached; `None` if it reached no new level.
     pub(crate) fn settle(&mut self, cost: u64, used: u64, now: BudgetTime) -> Option<u32> {
         self.roll(now);
         self.unreserve(cost);

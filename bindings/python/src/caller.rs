@@ -1,4 +1,4 @@
-//! Identifies the caller, which is the running task or, outside of any task, the thread.
+//! Identifies the caller: the running task or, outside of any task, the thread.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use crate::owners::SlotOwner;
 /// The task or thread that requests a slot.
 pub(crate) struct SlotCaller {
     pub(crate) owner: SlotOwner,
-    /// The task; `None` for a thread or nobody. The task's address is the owner's number. This reference keeps the task
-    /// alive, so that no other task gets the same address.
+    /// The task; `None` for a thread or for no particular caller. The owner's number is the task's address. This
+    /// reference keeps the task alive, so that no other task gets the same address.
     pub(crate) task: Option<Py<PyAny>>,
 }
 
@@ -29,7 +29,7 @@ impl SlotCaller {
     }
 }
 
-/// Returns the running task, or [`SlotAsker::NOBODY`] in a callback of the event loop.
+/// Returns the running task, or [`SlotCaller::NOBODY`] in a callback of the event loop.
 pub(crate) fn task_here(py: Python<'_>) -> PyResult<SlotCaller> {
     let asyncio = AsyncioFunctions::of(py)?;
     let task = match &asyncio.tasks_by_loop {
@@ -71,9 +71,9 @@ thread_local! {
     static KNOWN_LOOP: RefCell<Option<KnownEventLoop>> = const { RefCell::new(None) };
 }
 
-/// Returns the same as `asyncio.current_task()`, but does not ask for the running loop each time, which is a system
-/// call before Python 3.12. A loop whose `_thread_id` is still the same object has been running in this thread since
-/// the last request.
+/// Returns the same as `asyncio.current_task()`, but does not look up the running loop each time, because that is a
+/// system call before Python 3.12. A loop whose `_thread_id` is still the same object has been running in this thread
+/// since the last request.
 fn task_of_loop(
     py: Python<'_>,
     asyncio: &AsyncioFunctions,
@@ -104,16 +104,15 @@ fn task_of_loop(
     Ok(task)
 }
 
-/// Returns the object in a loop's attribute `_thread_id`. Loops of other packages have no such attribute, or none that
-/// Python can see.
+/// Returns the object in a loop's attribute `_thread_id`; `None` if it is not set. Loops of other packages have no such
+/// attribute, or one that Python code cannot see.
 fn loop_thread_id<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = event_loop.py();
     let id = value_if_any(py, event_loop.getattr(intern!(py, "_thread_id")))?;
     Ok(id.filter(|id| !id.is_none()))
 }
 
-/// Returns the owner number of this thread. The number is odd, while the numbers of tasks are addresses, which are
-/// even.
+/// Returns the owner number of this thread. The number is odd. The numbers of tasks are addresses, which are even.
 fn thread_here() -> SlotOwner {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
@@ -130,7 +129,7 @@ fn thread_here() -> SlotOwner {
 struct AsyncioFunctions {
     current_task: Py<PyAny>,
     running_loop: Py<PyAny>,
-    /// Python's dict of the running task of each event loop. `None` from Python 3.12 on, where asking for the running
+    /// Python's dict of the running task of each event loop. `None` from Python 3.12 on, where looking up the running
     /// loop is fast.
     tasks_by_loop: Option<Py<PyDict>>,
 }

@@ -1,12 +1,12 @@
 //! Detects waits that can never end, with one wait graph over all schedulers of the process.
 //!
-//! A slot that is held by a waiting task or thread is not given back before that wait ends. A scheduler is *stuck* if
-//! all its slots are held by waiting owners, and every scheduler that one of these owners waits for is stuck too. A
-//! wait for a stuck scheduler never ends. A scheduler can become stuck only when an owner of a slot starts to wait, so
-//! the check is made at that moment.
+//! A waiting task or thread does not give back a slot that it holds before its wait ends. A scheduler is *stuck* if all
+//! its slots are held by waiting owners, and every scheduler for which one of these owners waits is stuck too. A wait
+//! for a stuck scheduler never ends. A scheduler can become stuck only when an owner of a slot starts to wait, so the
+//! check is made at that moment.
 //!
-//! A detected deadlock raises an error in the program, so only certain cases count as one. A slot that anyone may give
-//! back, or whose owner waits with a timeout, may still become free, and so its scheduler is never stuck.
+//! A detected deadlock raises an error in the program, so only certain cases count as one. A slot may still become free
+//! if anyone may give it back, or if its owner waits with a timeout. The scheduler of such a slot is never stuck.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

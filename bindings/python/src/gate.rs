@@ -1,7 +1,7 @@
 //! The interface between Python and the local scheduler.
 //!
-//! The lock around the scheduler is held for one event only, and never while Python code runs, a future is resolved or
-//! a Python object is dropped, because all of these may call back into this module.
+//! The lock around the scheduler is held for one event only. It is never held while Python code runs, a future is
+//! resolved or a Python object is dropped, because all of these may call back into this module.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,7 +38,7 @@ use crate::shared_scheduler::SharedScheduler;
 use crate::usage::SlotUsage;
 use crate::waiter::{PythonWaiter, outcome, refusal_tuple};
 
-/// A request for a slot, with values as Python code gave them.
+/// A request for a slot, with the values that Python code gave.
 pub(crate) struct PySlotRequest<'a, 'py> {
     pub(crate) agent: &'a str,
     pub(crate) weight: f64,
@@ -52,9 +52,9 @@ pub(crate) struct PySlotRequest<'a, 'py> {
     pub(crate) timeout: Option<f64>,
 }
 
-/// Flag of `ask` for requests whose grant should be explained with the numbers that decided it.
+/// Flag of `ask` for requests whose grant should include the numbers that decided it.
 pub(crate) const EXPLAIN: u8 = 1;
-/// Flag of `ask` for requests whose slot the asking task or thread itself will give back.
+/// Flag of `ask` for requests whose slot the calling task or thread itself will give back.
 pub(crate) const KEEPS: u8 = 4;
 
 /// A local scheduler as a Python object: one pool with its waiting clients.
@@ -69,7 +69,7 @@ pub(crate) struct Gate {
 #[pymethods]
 impl Gate {
     /// Creates a pool of `capacity` slots with a policy (JSON), in which at most `max_waiting` requests wait. The gate
-    /// calls `alarm(seconds)` to ask that `tick()` be called after that many seconds.
+    /// calls `alarm(seconds)`. The alarm must call `tick()` after that many seconds.
     #[new]
     fn new(
         py: Python<'_>,
@@ -321,7 +321,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the reason why the journal ended early; None if it did not.
+    /// Returns the reason why the journal ended early; None if the journal has not ended early.
     fn journal_failure(&self) -> PyResult<Option<String>> {
         let disk = self.scheduler()?.journal.as_ref().map(LocalJournal::disk);
         Ok(disk.and_then(|disk| disk.failure()))
@@ -364,8 +364,8 @@ impl Gate {
         }))
     }
 
-    /// Returns the decision that granted a slot, with its reasons, as JSON. Returns None if the request did not ask for
-    /// the reasons, or if the slot is no longer held.
+    /// Returns the decision that granted a slot, with its reasons, as JSON. Returns None if the request was made
+    /// without the flag for reasons, or if the slot is no longer held.
     fn why(&self, id: u64) -> PyResult<Option<String>> {
         Ok(self.scheduler()?.why(id).map(str::to_owned))
     }
@@ -414,7 +414,7 @@ impl Gate {
             agent,
             attributes,
             weight,
-            // A weight of 1 stands for a thousand tokens, so thousandths of weight are tokens.
+            // A weight of 1 means a thousand tokens, so thousandths of weight are tokens.
             cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
             priority,
             owner,
@@ -425,14 +425,14 @@ impl Gate {
         let mut scheduler = self.scheduler()?;
         let mut answer = scheduler.ask(number, &ask);
         if matches!(answer, SlotAnswer::Waits) {
-            // No Python code runs in between, so the state is still the one that the request met.
+            // No Python code runs in between, so the state is still the one that `ask` left.
             drop(scheduler);
             let is_certain = deadlock::is_deadlocked(&self.scheduler, owner);
             scheduler = self.scheduler()?;
             if is_certain {
                 answer = SlotAnswer::Refused(scheduler.refuse_deadlock(number, owner));
             } else if timeout == Some(Micros(0)) {
-                // It was not granted a slot at once: its wait is over before it begins.
+                // The request was not granted a slot at once, so its wait is over before it begins.
                 scheduler.let_time_pass();
             }
         }
@@ -455,8 +455,8 @@ impl Gate {
     /// Unlocks the scheduler and does the work that the scheduler leaves to its caller, such as delivering notices. If
     /// a notice cannot be delivered because the client's event loop is closed, cancels the client's request.
     ///
-    /// A Python interrupt ends this function early. The next call of it does what is left: it delivers notices and
-    /// alerts, and sets the alarm.
+    /// A Python interrupt ends this function early. The next call of it does the work that is left: it delivers notices
+    /// and alerts, and sets the alarm.
     fn finish<'a>(
         &'a self,
         py: Python<'_>,
@@ -476,7 +476,7 @@ impl Gate {
         let mut alerts = alerts.into_iter();
         let ended = self.run_in_order(py, notice, &mut alerts, alarm);
         if ended.is_err() {
-            // An alert whose delivery has begun is not repeated.
+            // An alert whose delivery has begun is not delivered again.
             self.scheduler()?.put_back(alerts, alarm.is_some());
         }
         ended
@@ -522,8 +522,8 @@ fn policy_from(text: &str) -> PyResult<Policy> {
     parse_policy(text).map_err(|error| PyValueError::new_err(format!("policy: {error}")))
 }
 
-/// Returns true if flows named by this attribute have no weights, because `bands` nodes use it and no `share` or `drr`
-/// node does.
+/// Returns true if flows named by this attribute have no weights, because `bands` nodes use the attribute and no
+/// `share` or `drr` node does.
 fn is_strict_only(root: &PolicyNode, by: Attribute) -> bool {
     let mut is_strict = false;
     let mut nodes = vec![root];
@@ -551,7 +551,7 @@ fn attribute(name: &str) -> PyResult<Attribute> {
 }
 
 /// Returns the values of the given attributes. The value of an attribute is at the index that is the attribute's
-/// number; other entries are `None`.
+/// number. All other entries are `None`.
 fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
     let mut texts = [const { None }; 7];
     for (key, value) in given {
@@ -590,7 +590,7 @@ pub(crate) fn tokens_from(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64>
     })
 }
 
-/// Converts a timeout in seconds. A negative timeout counts as 0, and a century or more as no timeout.
+/// Converts a timeout in seconds to microseconds. A negative timeout counts as 0, and a century or more as no timeout.
 fn timeout_from(seconds: Option<f64>) -> PyResult<Option<Micros>> {
     const FOR_EVER_SECONDS: f64 = 100.0 * 365.0 * 86_400.0;
     let Some(seconds) = seconds else { return Ok(None) };
@@ -605,7 +605,7 @@ fn timeout_from(seconds: Option<f64>) -> PyResult<Option<Micros>> {
     Ok(Some(Micros(us)))
 }
 
-/// Converts a weight to thousandths; fails if it has more than three decimals.
+/// Converts a weight to thousandths. Fails if the weight has more than three decimals or is out of range.
 fn task_weight(weight: f64) -> PyResult<TaskWeight> {
     let wrong = || {
         PyValueError::new_err(format!(

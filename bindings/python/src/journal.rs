@@ -14,7 +14,7 @@ use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::units::Micros;
 use fairgate_journal::{JournalClock, JournalWriter};
 
-/// Greatest number of bytes in the buffer, which wait for the disk.
+/// Greatest number of bytes in the buffer, all of which wait for the disk.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 
 /// A journal that is being written.
@@ -41,18 +41,18 @@ impl LocalJournal {
 
     /// Adds the line of an event to the buffer. Does nothing if the journal has failed.
     pub(crate) fn write(&mut self, at: Micros, event: &Event) {
-        // The pipe itself keeps the failure.
+        // The pipe itself stores the failure.
         let _ = self.writer.write_event(at, event);
     }
 
-    /// Returns a handle with which a caller can wait for the disk, or read the disk's failure, while the journal is
-    /// used elsewhere.
+    /// Returns a handle with which a caller can wait for the disk, or read the disk's failure, while the journal is in
+    /// use elsewhere.
     pub(crate) fn disk(&self) -> LocalJournalDisk {
         LocalJournalDisk(self.shared.clone())
     }
 
     /// Leaves the journal as it is, without writing or freeing anything. In a child process after a fork, the journal's
-    /// thread does not run, and the lock may be held by that thread for ever.
+    /// thread does not run, and may have locked the buffer for ever.
     pub(crate) fn abandon(self) {
         mem::forget(self);
     }
@@ -63,7 +63,7 @@ impl Drop for LocalJournal {
     fn drop(&mut self) {
         self.shared.end();
         if let Some(thread) = self.thread.take() {
-            // The thread does not panic; a panic could not be reported here.
+            // The thread does not panic. If it did, the panic could not be reported here.
             let _ = thread.join();
         }
     }
@@ -78,13 +78,13 @@ impl LocalJournalDisk {
         self.0.flush();
     }
 
-    /// Returns the reason why the journal ended early; `None` if it did not.
+    /// Returns the reason why the journal ended early; `None` if the journal has not ended early.
     pub(crate) fn failure(&self) -> Option<String> {
         self.0.lock().failure.clone()
     }
 }
 
-/// Target of the journal writer, which puts the lines into the buffer.
+/// The target of the journal writer. It puts the lines into the buffer.
 struct LocalJournalPipe(Arc<LocalJournalShared>);
 
 impl Write for LocalJournalPipe {

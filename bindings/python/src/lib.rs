@@ -80,8 +80,8 @@ fn decimal(thousandths: u32) -> f64 {
     f64::from(thousandths) / 1000.0
 }
 
-/// Returns the weight of a short call to a model: that of the longest entry of `table` that fits its name, or `other` if
-/// none fits. Without a table, the built-in one is used.
+/// Returns the weight of a short call to a model: the weight of the longest entry of `table` that fits the model's
+/// name, or `other` if no entry fits. Without a table, the built-in table is used.
 #[pyfunction]
 #[pyo3(signature = (model, table=None, other=2.0))]
 fn model_weight(model: &str, table: Option<Vec<(String, f64)>>, other: f64) -> f64 {
@@ -100,13 +100,13 @@ fn model_name_words(name: &str) -> Vec<String> {
     fairgate_dialect::model_name_words(name)
 }
 
-/// Checks a number of tokens; raises TypeError or ValueError that names `what` if it is invalid.
+/// Checks a number of tokens. If it is invalid, raises a TypeError or ValueError that names `what`.
 #[pyfunction]
 fn tokens(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
     gate::tokens_from(what, given)
 }
 
-/// Returns a policy as the journal writes it, with every default filled in. Raises ValueError if it is invalid.
+/// Returns a policy as the journal writes it, with every default filled in. Raises ValueError if the policy is invalid.
 #[pyfunction]
 fn format_policy(policy: &str) -> PyResult<String> {
     let policy = fairgate_journal::parse_policy(policy)

@@ -1,21 +1,20 @@
-//! The scheduler behind Python's `Scheduler`, which consists of one pool, its waiting and running requests, budgets and
-//! counters. All of these change together under one lock.
+//! The scheduler behind Python's `Scheduler`: one pool, with its waiting and running requests, budgets and counters.
+//! All of these change together under one lock.
 //!
 //! A request waits for budget, waits for a slot, or holds a slot. While a request waits for budget, it is known by its
 //! number alone. After that the request is in the pool, and its data is in [`LocalScheduler::entries`] under the handle
 //! from the pool. The pool alone decides which requests hold a slot. When a client gives up, its request is cancelled
-//! in the pool, and the core either takes the request out of its queue or gives its slot to the next request. It
-//! therefore does not matter if the client gives up before or after the grant.
+//! in the pool. The core then either takes the request out of its queue or gives its slot to the next request, so it
+//! does not matter if the client gives up before or after the grant.
 //!
-//! No timer runs here. Three changes come with time alone: a provider's limit allows further requests, a request
-//! reaches its deadline, and a budget becomes free. [`LocalScheduler::next_alarm`] returns the time until the next
-//! change. After that time the caller calls [`LocalScheduler::tick`].
+//! No timer runs here. Three changes happen only because time passes: a provider's limit allows further requests, a
+//! request reaches its deadline, and a budget becomes free. [`LocalScheduler::next_alarm`] returns the time until the
+//! next change. After that time the caller calls [`LocalScheduler::tick`].
 //!
 //! `W` is the waker of a waiting client. The waker is set after the request was submitted, because a request that gets
 //! a slot at once needs no waker. The scheduler never calls a waker. It puts notices into [`LocalScheduler::outbox`],
-//! which the caller delivers after releasing the lock. A waker that is no longer needed is put into
-//! [`LocalScheduler::discarded`], to be dropped after the lock is released too, because dropping it may run Python
-//! code.
+//! and the caller delivers them after releasing the lock. A waker that is no longer needed is put into
+//! [`LocalScheduler::discarded`]. The caller drops it after releasing the lock too, because that may run Python code.
 
 mod budgets;
 mod decisions;
@@ -51,16 +50,16 @@ use crate::usage::{LocalUsage, SlotUsage};
 /// A request for a slot.
 pub(crate) struct SlotRequest<'a> {
     pub(crate) agent: &'a str,
-    /// Attributes besides the agent, indexed by the attribute's number; `None` if the request sets none.
+    /// Attributes other than the agent, indexed by the attribute's number; `None` if the request sets none.
     pub(crate) attributes: Option<[Option<&'a str>; 7]>,
     pub(crate) weight: TaskWeight,
     pub(crate) cost: Tokens,
     pub(crate) priority: i64,
     /// The task or thread that waits for the slot.
     pub(crate) owner: SlotOwner,
-    /// True if `owner` will also give the slot back; false if anyone may.
+    /// True if `owner` will also give the slot back; false if anyone may give it back.
     pub(crate) keeps: bool,
-    /// Longest wait; `None` for no limit.
+    /// Longest time to wait; `None` for no limit.
     pub(crate) timeout: Option<Micros>,
     /// True if the grant should include the numbers that decided it.
     pub(crate) explain: bool,
@@ -78,9 +77,9 @@ pub(crate) enum SlotAnswer {
 #[derive(Clone, Debug)]
 pub(crate) enum SlotRefusal {
     /// The queue is full, or the request was evicted from the queue. `retry_us` is the recent mean time between ends of
-    /// requests, in microseconds.
+    /// requests, in microseconds; `None` if too few requests have ended.
     QueueFull { reason: &'static str, waiting: u64, limit: u64, retry_us: Option<u64> },
-    /// The agent's budget has fewer tokens left than the request asks for.
+    /// The agent's budget has fewer tokens left than the request's estimate.
     OverBudget { limit: u64, spent: u64, reserved: u64, asked: u64 },
     /// The wait would never end, because every slot is held by a task or thread that waits for another slot.
     Deadlock { held: u64, in_flight: u64 },
@@ -122,13 +121,13 @@ pub(crate) struct WaitNotice<W> {
 
 /// Work that the caller of the scheduler must do after releasing the lock.
 pub(crate) struct FollowUp<W> {
-    /// Client to wake; `None` if there is none.
+    /// The client to wake and its result; `None` if no client must be woken.
     pub(crate) notice: Option<WaitNotice<W>>,
     /// Time after which the caller must call [`LocalScheduler::tick`]; `None` if an alarm that is early enough is
     /// already set.
     pub(crate) alarm: Option<Duration>,
     pub(crate) alerts: Vec<BudgetAlert>,
-    /// Wakers that are no longer needed, to be dropped.
+    /// Wakers that are no longer needed and must be dropped.
     pub(crate) discarded: Vec<W>,
 }
 
@@ -193,10 +192,10 @@ struct PoolEntry<W> {
 }
 
 enum PoolEntryPhase<W> {
-    /// The request waits for a slot since the tick `since`. The waker may not be set yet.
+    /// The request has waited for a slot since the tick `since`. The waker may not be set yet.
     Waiting { waiter: Option<W>, since: Ticks },
-    /// The request holds a slot. `why` is the explained decision as JSON, if the request asked for it. `ticket` is the
-    /// state of the provider's quota at the time of the grant.
+    /// The request holds a slot. `why` is the explained decision as JSON; `None` if the request did not want it.
+    /// `ticket` is the state of the provider's quota at the time of the grant.
     InFlight { why: Option<Box<str>>, ticket: QuotaTicket },
 }
 
@@ -226,13 +225,13 @@ pub(crate) struct LocalScheduler<W> {
     /// True if any request has had a deadline, so that the pool's timers matter.
     has_deadlines: bool,
     pub(crate) owners: SlotOwners,
-    /// Ids of the requests whose grants are to be explained.
+    /// Ids of the requests whose grants should be explained.
     to_explain: HashSet<Arc<str>>,
     /// Budget of agents that have no setting of their own; `None` for no budget.
     default_budget: Option<LocalBudgetTerms>,
     /// Budget alerts that the caller has not delivered yet.
     alerts: Vec<BudgetAlert>,
-    /// Agents whose budget may now be enough for a request that waits for it.
+    /// Agents whose budget may now be enough for a request that waits for budget.
     agents_with_room: BTreeSet<AgentIndex>,
     pace: MeanEndInterval,
     provider: ProviderState,
@@ -240,7 +239,7 @@ pub(crate) struct LocalScheduler<W> {
     limits_met: u64,
     /// Time on the pool's clock at which the caller will call [`LocalScheduler::tick`]; `None` if no alarm is set.
     pub(crate) alarm: Option<Micros>,
-    /// Buffer for the pool's output on one event; kept to reuse its memory.
+    /// Buffer for the pool's output on one event. It is kept to reuse its memory.
     pool_outputs: Vec<LocalPoolOutput>,
     started: Instant,
     /// Time by which tests have moved the clock forward.
@@ -373,8 +372,8 @@ impl<W> LocalScheduler<W> {
         refusal
     }
 
-    /// Returns true if every slot is taken and has a known owner. If a slot is free, a waiting request does not wait
-    /// for a slot but for something else, such as the end of a hold.
+    /// Returns true if every slot is taken and has a known owner. If a slot is free, a waiting request waits for
+    /// something other than a slot, such as the end of a hold.
     pub(crate) fn is_all_owned(&self) -> bool {
         let in_flight = self.pool.in_flight();
         in_flight >= self.pool.capacity().max(1) && self.owners.owned() >= in_flight
@@ -403,7 +402,7 @@ impl<W> LocalScheduler<W> {
         }
     }
 
-    /// Ends a request without a notice. Returns its agent, or `None` if there is no such request.
+    /// Ends a request without a notice. Returns the request's agent; `None` if there is no such request.
     fn end(&mut self, number: RequestNumber) -> Option<AgentIndex> {
         let Some(handle) = self.find(number) else {
             let BudgetWaiter { request, waiter, .. } = self.unpark(number)?;
@@ -419,7 +418,7 @@ impl<W> LocalScheduler<W> {
                 self.discarded.extend(waiter);
                 self.apply(Event::Cancel { id: request.id });
             }
-            // It was granted a slot but never ran: no tokens were used.
+            // The request was granted a slot but never ran, so it used no tokens.
             PoolEntryPhase::InFlight { .. } => self.give_back(request, Some(0)),
         }
         Some(agent)
@@ -571,7 +570,7 @@ impl<W> LocalScheduler<W> {
         if mem::replace(&mut self.closed, true) {
             return;
         }
-        // With no slots, none is granted while the waiting requests are refused one by one.
+        // With no slots, no request is granted while the waiting requests are refused one by one.
         self.apply(Event::Capacity { slots: 0 });
         let mut gone: Vec<(RequestNumber, Option<W>)> = mem::take(&mut self.parked)
             .into_values()
@@ -595,7 +594,7 @@ impl<W> LocalScheduler<W> {
         self.agents_with_room.clear();
     }
 
-    /// Returns the next work that the caller must do after releasing the lock; `None` if there is none.
+    /// Returns the next work that the caller must do after releasing the lock; `None` if no work is left.
     pub(crate) fn next_follow_up(&mut self) -> Option<FollowUp<W>> {
         let notice = self.outbox.pop_front();
         let alarm = if notice.is_none() { self.next_alarm() } else { None };
@@ -621,7 +620,7 @@ impl<W> LocalScheduler<W> {
     }
 
     /// Returns the time until [`LocalScheduler::tick`] is due, if that is earlier than the alarm that is already set;
-    /// else `None`.
+    /// otherwise `None`.
     fn next_alarm(&mut self) -> Option<Duration> {
         let may_change = (self.has_provider() || self.has_deadlines) && self.pool.waiting() > 0;
         let in_pool = may_change.then(|| self.pool.next_change()).flatten();
@@ -704,8 +703,8 @@ impl<W> LocalScheduler<W> {
         self.parked.len() as u64
     }
 
-    /// Returns the numbers that decided a grant, as JSON. Returns `None` if the request did not ask for them, or if the
-    /// slot is no longer held.
+    /// Returns the numbers that decided a grant, as JSON. Returns `None` if the request was made without `explain`, or
+    /// if the slot is no longer held.
     pub(crate) fn why(&self, number: RequestNumber) -> Option<&str> {
         match &self.entry(self.find(number)?)?.phase {
             PoolEntryPhase::InFlight { why, .. } => why.as_deref(),
@@ -719,13 +718,13 @@ impl<W> LocalScheduler<W> {
         let mut pool = self.pool.clone();
         let now = self.now();
         if pool.next_change().is_some_and(|change| change <= now) {
-            // Cannot fail: time does not go back. The tick grants nothing to late requests.
+            // This cannot fail, because time does not go back. The tick grants nothing to late requests.
             let _ = pool.apply(now, Event::Tick, &mut Vec::new());
         }
         pool
     }
 
-    /// Returns for each agent the age in ticks of the oldest request that waits for a slot.
+    /// Returns, for each agent, the age in ticks of the oldest request that waits for a slot.
     pub(crate) fn oldest_ages(&self) -> HashMap<AgentIndex, u64> {
         let mut ages = HashMap::new();
         for entry in self.entries.iter().flatten() {

@@ -11,8 +11,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotOwner(pub(crate) u64);
 
-/// Hasher that spreads an owner's number over all bits. A simple hash is safe because the number, an address or a
-/// counter, cannot be chosen from outside.
+/// A hasher that spreads an owner's number over all bits. A simple hash is safe, because the number is an address or a
+/// counter, which no attacker can choose.
 #[derive(Debug, Default)]
 pub(crate) struct SlotOwnerHasher(u64);
 
@@ -24,7 +24,8 @@ impl Hasher for SlotOwnerHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // An odd constant with about as many ones as zeros; hash tables use both the upper and the lower bits.
+        // The constant is odd and has about as many ones as zeros, because hash tables use both the upper and the lower
+        // bits.
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 
@@ -36,8 +37,8 @@ impl Hasher for SlotOwnerHasher {
 type OwnerCounts = HashMap<SlotOwner, u64, BuildHasherDefault<SlotOwnerHasher>>;
 
 impl SlotOwner {
-    /// The number 0, which means no particular owner. It is used for a callback outside of any task, and for a slot
-    /// that anyone may give back.
+    /// The number 0, which stands for no particular owner. It is used for a callback outside of any task, and for a
+    /// slot that anyone may give back.
     pub(crate) const NOBODY: Self = Self(0);
 }
 
@@ -45,7 +46,7 @@ impl SlotOwner {
 #[derive(Debug, Default)]
 pub(crate) struct SlotOwners {
     held: OwnerCounts,
-    /// Number of waits of each owner that only a grant can end. Waits with a timeout are not included.
+    /// Number of waits of each owner that only a grant can end. Waits with a timeout are left out.
     waits: OwnerCounts,
 }
 

@@ -37,7 +37,8 @@ struct AgentReport {
     service: Option<AgentService>,
 }
 
-/// Service that an agent got and service that it was due, in tokens, summed over all policy nodes that share by agent.
+/// The service that an agent got and the service that it was due, in tokens, summed over all policy nodes that share by
+/// agent.
 #[derive(Clone, Copy, Default)]
 struct AgentService {
     got: i128,

@@ -1,10 +1,10 @@
 //! Numbers of requests, and their text.
 
-/// Number of a request, which no other request of the process has. Written as text, it is the request's id in the
+/// The number of a request, which no other request of the process has. As text, the number is the request's id in the
 /// journal.
 pub(crate) type RequestNumber = u64;
 
-/// Text of a request's number, stored on the stack. The text is the request's id in the journal and in the pool.
+/// The text of a request's number, stored on the stack. The text is the request's id in the journal and in the pool.
 pub(crate) struct RequestNumberText {
     digits: [u8; 20],
     start: usize,

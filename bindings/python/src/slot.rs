@@ -1,8 +1,8 @@
 //! A slot, which is the right to use the shared resource once, from the grant until the slot is given back.
 //!
 //! If the pool has a free slot, only the slot object is created, and only one short coroutine of Python code runs.
-//! Waiting and handling a provider's limit take long anyway, so both are done in Python, in the module `fairgate.slot`.
-//! That module calls the methods here whose names begin with `_`.
+//! Waiting and handling a provider's limit take long in any case, so the Python module `fairgate.slot` does both. That
+//! module calls the methods here whose names begin with `_`.
 //!
 //! A slot is borrowed only while its own fields are read or written, and never while Python code runs, because that
 //! code may use the same slot again, in this thread or another.
@@ -65,14 +65,14 @@ pub(crate) struct Slot {
     number: RequestNumber,
     /// Handle of the request in the pool; `None` unless the slot was granted at once.
     handle: Option<RequestHandle>,
-    /// Task or thread that will give the slot back; [`SlotOwner::NOBODY`] if anyone may.
+    /// Task or thread that will give the slot back; [`SlotOwner::NOBODY`] if anyone may give it back.
     owner: SlotOwner,
     /// Task that owns the slot. This reference keeps the task alive, so that no other task gets the same address.
     task: Option<Py<PyAny>>,
     used: SlotUsage,
     waited_us: u64,
-    /// Time at which the call began, in seconds of `time.monotonic`. It is stored when the provider first refuses the
-    /// call; until then `None`.
+    /// Time at which the call began, in seconds of `time.monotonic`. The time is stored when the provider first refuses
+    /// the call. `None` before that.
     #[pyo3(get, set, name = "_asked_at")]
     asked_at: Option<f64>,
     /// True if leaving the block gives the slot back; false if the object that the block returned will do so.
@@ -84,12 +84,12 @@ pub(crate) struct Slot {
     /// True while a call inside the block uses the slot.
     #[pyo3(get, set, name = "_lent")]
     lent: bool,
-    /// Number of times that calls inside the block have settled their usage. Code around a call reads the number before
-    /// and after the call. If the number has risen, that code does not settle the usage in the call's result again.
+    /// Number of times that calls inside the block have settled their usage. Code around a call reads this number
+    /// before and after the call. If the number has risen, that code does not settle the usage in the call's result.
     #[pyo3(get, set, name = "_metered")]
     metered: u64,
-    /// Slot of the block around this block; `None` if there is none. It is kept after this block is left, because slots
-    /// further out are found through it.
+    /// Slot of the block around this block; `None` if there is none. The slot is kept after this block is left, because
+    /// slots further out are found through it.
     #[pyo3(get, name = "_around")]
     around: Option<Py<PyAny>>,
 }
@@ -146,8 +146,8 @@ impl Slot {
 #[pymethods]
 impl Slot {
     /// Requests the slot. If the slot is granted at once, enters the block in this task and returns True. Returns False
-    /// if the request waits. `__aenter__` itself is a coroutine function in Python, because no native awaitable is as
-    /// cheap.
+    /// if the request waits. `__aenter__` itself is a coroutine function in Python, because a native awaitable would
+    /// cost more.
     fn _enter(slf: &Bound<'_, Self>) -> PyResult<bool> {
         let is_granted = slot_request::ask(slf, task_here(slf.py())?, KEEPS)?;
         if is_granted {
@@ -186,8 +186,8 @@ impl Slot {
         slot_request::leave(slf, error)
     }
 
-    /// Requests the slot from a task. Returns True if the slot is granted, False if the request waits. Anyone may give
-    /// the slot back.
+    /// Requests the slot from a task. Returns True if the slot is granted, and False if the request waits. Anyone may
+    /// give the slot back.
     fn _ask_in_task(slf: &Bound<'_, Self>) -> PyResult<bool> {
         slot_request::ask(slf, task_here(slf.py())?, 0)
     }
@@ -246,8 +246,8 @@ impl Slot {
         let (number, handle, used) = (this.number, this.handle, this.used.clone());
         let hooks = this.hooks(py);
         drop(this);
-        // The gate takes a slot back only once, however often it is called, so an interrupt anywhere in here loses
-        // nothing.
+        // The gate takes a slot back only once, however often it is called, so an interrupt anywhere in this function
+        // loses nothing.
         if let Ok(gate) = gate.cast_exact::<Gate>() {
             gate.get().change(py, |scheduler| scheduler.release(number, handle, &used))?;
         } else {
@@ -406,8 +406,8 @@ impl Slot {
         slot_request::call_hook(slf, "grant")
     }
 
-    /// Makes the calling task or thread the owner that will give the slot back, because it reads the stream that the
-    /// slot belongs to.
+    /// Makes the calling task or thread the owner that will give the slot back, because it reads the stream for which
+    /// the slot is held.
     fn _read_here(slf: &Bound<'_, Self>) -> PyResult<()> {
         if !slf.borrow().held() {
             return Ok(());
@@ -453,8 +453,8 @@ impl Slot {
         Ok(format!("<fairgate.Slot {id} of {agent}, {state}>"))
     }
 
-    /// Gives the slot back because nobody refers to it any more. Python's collector calls this for a slot in a reference
-    /// cycle. An interrupt is raised later, because a destructor cannot raise one.
+    /// Gives the slot back because no code refers to it any more. Python's collector calls this for a slot in a
+    /// reference cycle. An interrupt is raised later, because a destructor cannot raise one.
     fn _forget(slf: &Bound<'_, Self>) {
         let py = slf.py();
         let Err(error) = SlotFunctions::of(py).and_then(|it| it.forgotten.call1(py, (slf,))) else {
@@ -478,7 +478,7 @@ impl Slot {
     }
 
     fn __clear__(&mut self) {
-        // The fields that are needed to give the slot back stay: that comes later.
+        // The fields that are needed to give the slot back are kept, because the slot is given back later.
         self.task = None;
         self.around = None;
     }
@@ -506,7 +506,7 @@ impl Drop for Slot {
 }
 
 impl Slot {
-    /// Gives a slot back that waits or is held, without a warning. The gate takes it back only once, so this may follow
+    /// Gives back a slot that waits or is held, without a warning. The gate takes it back only once, so this may follow
     /// an attempt that was interrupted.
     fn give_back_quietly(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.borrow();

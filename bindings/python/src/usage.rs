@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::agents::{AgentIndex, LocalAgents};
 
-/// Usage of one request. `tokens` and `model` are `None` if they are not known.
+/// The usage of one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotUsage {
+    /// Number of tokens in total; `None` if the usage is unknown.
     pub(crate) tokens: Option<u64>,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
+    /// Name of the model; `None` if it is unknown.
     pub(crate) model: Option<String>,
 }
 
@@ -30,7 +32,7 @@ pub(crate) struct LocalUsage {
 }
 
 impl LocalUsage {
-    /// Adds one request to the sums. `tokens` is the amount charged, which is the usage if known, else the estimate.
+    /// Adds one request to the sums. `tokens` is the amount charged: the usage if it is known, otherwise the estimate.
     pub(crate) fn add(&mut self, agent: AgentIndex, tokens: u64, used: &SlotUsage) {
         let model = used.model.as_deref().unwrap_or_default();
         if self.sums.len() <= agent {

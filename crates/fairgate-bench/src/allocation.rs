@@ -1,7 +1,7 @@
 //! An allocator that counts allocated bytes on request.
 //!
-//! The system's allocator does the work, and counters are added to it. Benchmarks that measure
-//! times leave the counters off.
+//! The system's allocator does the work, and this allocator only counts. Benchmarks that measure
+//! times leave the counting off.
 
 #![allow(
     unsafe_code,
@@ -26,7 +26,7 @@ pub(crate) fn start_counting() {
     COUNTS.store(true, Relaxed);
 }
 
-/// Returns the bytes that were allocated since counting began and not freed.
+/// Returns the number of bytes that were allocated since counting began and not freed.
 pub(crate) fn live_bytes() -> u64 {
     ALLOCATED.load(Relaxed).saturating_sub(FREED.load(Relaxed))
 }
@@ -37,11 +37,11 @@ fn count(counter: &AtomicU64, bytes: usize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator with the arguments it came with.
+// SAFETY: every call passes its own arguments to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(&ALLOCATED, layout.size());
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller's promises are those that `System` requires.
         unsafe { System.alloc(layout) }
     }
 

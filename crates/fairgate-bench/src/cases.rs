@@ -15,16 +15,16 @@ pub(crate) struct BenchCase {
     pub(crate) big: CaseSide,
     pub(crate) bar: RatioBar,
     pub(crate) unit: CaseUnit,
-    /// Operations per repetition, chosen so that a repetition takes a few milliseconds. A span that
-    /// short usually passes without an interruption by other programs.
+    /// Number of operations per repetition, chosen so that a repetition takes a few milliseconds.
+    /// In so short a time, other programs usually do not interrupt.
     pub(crate) operations: u64,
     pub(crate) repetitions: usize,
     /// True if the big side is measured only once, after the base side, because it takes long and
     /// the expected ratio is far from the bar.
     pub(crate) big_once: bool,
-    /// Number of operations whose instructions callgrind counts; `None` to count none.
+    /// Number of operations for which callgrind counts instructions; `None` to count none.
     pub(crate) counted: Option<u64>,
-    /// Limits of the instructions per operation, counted over the `counted` operations.
+    /// Bars on the instructions per operation, counted over the `counted` operations.
     pub(crate) instructions: InstructionBars,
 }
 
@@ -33,8 +33,8 @@ pub(crate) struct BenchCase {
 pub(crate) struct InstructionBars {
     /// Greatest number of instructions per operation of the base side; `None` for no bar.
     pub(crate) base: Option<f64>,
-    /// Greatest ratio of the big side's instructions per operation to the base side's; `None` for
-    /// no bar.
+    /// Greatest ratio of the instructions per operation of the big side to those of the base side;
+    /// `None` for no bar.
     pub(crate) growth: Option<f64>,
 }
 

@@ -2,13 +2,13 @@
 //! and on PostgreSQL.
 //!
 //! The fleet is the production code with its loop of rounds. The agents are async tasks in one
-//! process that call the fleet directly, so that the fleet and its database are measured without
-//! HTTP. The fleet reports the time and the number of database statements of each round.
+//! process that call the fleet directly, so that the measurement is of the fleet and its database
+//! without HTTP. The fleet reports the time and the number of database statements of each round.
 //!
-//! Each measurement is a process of its own (`--measure`), so another build can be measured between
-//! those of this one (`--before`). All of them are repeated in turns, and medians are compared.
-//! Commits of PostgreSQL wait for the disk, and what they cost is measured in the same run
-//! ([`synced_commits`]).
+//! Each measurement is a process of its own (`--measure`), so the measurements of another build can
+//! be made between those of this one (`--before`). All of them are repeated in turns, and medians
+//! are compared. Commits of PostgreSQL wait for the disk. The same run measures the cost of such
+//! commits ([`synced_commits`]).
 
 mod agents;
 mod bars;
@@ -84,7 +84,7 @@ struct FleetRun {
 }
 
 impl FleetRun {
-    /// Returns the median of a number over all repetitions; 0 if there is none.
+    /// Returns the median of a number over all repetitions; 0 if there are no repetitions.
     fn median(&self, number: impl Fn(&FleetMeasurement) -> f64) -> f64 {
         median(self.measured.iter().map(number).collect())
     }
@@ -98,7 +98,8 @@ impl FleetRun {
     }
 }
 
-/// Returns the median, for an even number of values the larger of the two; 0 if there is none.
+/// Returns the median; for an even number of values the larger of the two middle values, and 0 for
+/// no values.
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or_default()
@@ -183,7 +184,8 @@ fn runs(options: &FleetBenchOptions, places: &[BenchDatabase]) -> Vec<FleetRun> 
     runs
 }
 
-/// Lets the agents of two servers do all tasks of one database, and checks that each is done once.
+/// Runs the agents of two servers until all tasks of one database are done, and checks that each is
+/// done once.
 async fn two_servers(options: &FleetBenchOptions, server: &str) -> Result<FleetBar> {
     let tasks = options.tasks.min(4_000);
     let testbed = FleetTestbed::build(BenchDatabase::Postgres, Some(server), 40, tasks).await?;

@@ -2,7 +2,7 @@
 //!
 //! All targets have the same upstream, which sends prebuilt answers of 1 KB, and the same load
 //! generator with 32 connections. Each round measures every target once, so that other load of the
-//! machine affects all of them. The table shows the medians over the rounds.
+//! machine affects all targets alike. The table shows the medians over the rounds.
 
 pub(crate) mod load;
 mod queued_memory;
@@ -106,7 +106,7 @@ async fn measure(options: &GatewayBenchOptions) -> Result<ExitCode> {
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Measurements of one target; each list has one entry per round.
+/// Measurements of one target. Each list has one entry per round.
 #[derive(Default)]
 struct TargetMeasurements {
     most: Vec<WrkThroughput>,
@@ -177,7 +177,7 @@ fn measurements_of<'a>(
     index.and_then(|index| seen.get(index)).with_context(|| format!("no {} here", kind.name()))
 }
 
-/// One requirement, the measured value in words, and whether the requirement holds.
+/// One requirement, the measured value in words, and whether the requirement is met.
 struct GatewayBar {
     what: &'static str,
     measured: String,

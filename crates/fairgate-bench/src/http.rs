@@ -38,7 +38,7 @@ impl BenchResponse {
         std::str::from_utf8(self.bytes.get(9..12)?).ok()?.parse().ok()
     }
 
-    /// Returns the value of the header with this name, if it has arrived.
+    /// Returns the value of the header with this name; `None` if it has not arrived.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let head = std::str::from_utf8(&self.bytes[..self.head?]).ok()?;
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
@@ -92,7 +92,7 @@ pub(crate) async fn send(
     }
 }
 
-/// Serialises a request as HTTP/1.1.
+/// Writes a request in the format of HTTP/1.1.
 pub(crate) fn request(call: &BenchRequest) -> Vec<u8> {
     let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
     let headers: String = call.headers.iter().map(header).collect();

@@ -1,8 +1,8 @@
 //! Instructions per operation, counted by callgrind. Unlike times, the counts are repeatable.
 //!
 //! Callgrind runs this program again with one side of one case, and counts only inside the timed
-//! function. So neither the setup of the pool nor the untimed copy of the pool that runs ahead (see
-//! `steady`) is counted.
+//! function. So the setup of the pool is not counted, and neither is the untimed copy of the pool
+//! that runs ahead (see `steady`).
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -20,11 +20,11 @@ pub(crate) const NO_SYMBOLS: &str = "not counted: no symbols";
 pub(crate) enum InstructionCount {
     /// Average number of instructions per operation.
     PerOperation(f64),
-    /// Nothing was counted, because the binary has no symbol for the timed function.
+    /// No instructions were counted, because the binary has no symbol for the timed function.
     NoSymbols,
 }
 
-/// Returns whether valgrind is installed, which instruction counts need.
+/// Returns whether valgrind, which counts the instructions, is installed.
 pub(crate) fn are_countable() -> bool {
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     version.is_ok_and(|status| status.success())

@@ -1,4 +1,4 @@
-//! Date and machine of a run, for the heading of a report.
+//! The date and the machine of a run, for the heading of a report.
 
 use std::process::Command;
 use std::{fs, thread};

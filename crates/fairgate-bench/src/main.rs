@@ -3,8 +3,8 @@
 //!
 //! Each benchmark measures two or more subjects in turns within one run, and its bars are mostly on
 //! the ratios between them. Ratios, unlike times, are comparable between machines. If valgrind is
-//! installed, instructions are counted too, because they do not depend on other load of the
-//! machine.
+//! installed, instructions are counted too, because their number does not depend on other load of
+//! the machine.
 #![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
 
 mod all_cases;

@@ -1,7 +1,7 @@
 //! Timing of two subjects in turns, so that other load of the machine affects both.
 //!
 //! On a busy machine a thread is often preempted. The kernel reports to the nanosecond how long the
-//! thread waited for a processor, and that time is subtracted from the measurement.
+//! thread waited for a processor, and that time is subtracted from the measured time.
 
 use std::fs;
 use std::hint::black_box;
@@ -32,21 +32,21 @@ pub(crate) fn nanoseconds<T>(work: impl FnOnce() -> T) -> (T, f64) {
     (result, took - (waited_ns() - waited))
 }
 
-/// Returns how many nanoseconds this thread has waited for a processor since the thread began; 0 if
-/// the system does not report this.
+/// Returns the number of nanoseconds for which this thread has waited for a processor so far; 0 if
+/// the system does not report this number.
 fn waited_ns() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or_default()
 }
 
-/// Result of timing a base case and a big case in turns.
+/// The result of timing a base case and a big case in turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeComparison {
     /// Median time of one operation of the base case, in nanoseconds.
     pub(crate) base_ns: f64,
     pub(crate) big_ns: f64,
     /// Median of the ratios of all repetitions. The ratio of a repetition is the big case's time
-    /// divided by the time of the base case measured just before.
+    /// divided by the time of the base case that was measured just before it.
     pub(crate) ratio: f64,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn compare_with_once(
 }
 
 /// Returns the middle value. For an even number of values, returns the higher of the two middle
-/// ones.
+/// values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -65,14 +65,14 @@ pub(crate) const CASES: &[MemoryCase] = &[
     },
 ];
 
-/// Bytes per waiting request, as the mean over a million requests.
+/// Numbers of bytes per waiting request, as the mean over a million requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BytesPerRequest {
-    /// Bytes of the request's id and attributes.
+    /// Number of bytes of the request's id and attributes.
     pub(crate) texts: f64,
-    /// Allocated bytes, without the bytes of the request's id and attributes.
+    /// Number of allocated bytes, without the bytes of the request's id and attributes.
     pub(crate) asked: f64,
-    /// Bytes of resident memory, without the bytes of the request's id and attributes.
+    /// Number of bytes of resident memory, without the bytes of the request's id and attributes.
     pub(crate) resident: f64,
 }
 
@@ -91,7 +91,8 @@ pub(crate) fn measure(case: &str) -> Result<BytesPerRequest> {
     Ok(BytesPerRequest { texts: next()?, asked: next()?, resident: next()? })
 }
 
-/// Name of the case that fills the prefix index. Blocks of a prompt have no texts, so the bytes of the texts are 0.
+/// Name of the case that fills the prefix index. The blocks of a prompt have no texts, so the case
+/// reports 0 for them.
 pub(crate) const PREFIX_INDEX: &str = "prefix-index";
 
 /// Fills the pool of a case in this process. Returns three numbers of bytes per request: texts,
@@ -134,10 +135,10 @@ fn fill_index() -> Result<[f64; 3]> {
     Ok([0.0, each(allocation::live_bytes()), each(resident_bytes()? - before)])
 }
 
-/// Title of the table's row with the measurement by [`sessions`].
+/// Title of the table's row with the result of [`sessions`].
 pub(crate) const SESSIONS: &str = "live memory after n requests, each of a session that came once";
 
-/// Returns the bytes that a pool holds after one million and after ten million requests. The pool
+/// Returns the bytes that a pool takes after one million and after ten million requests. The pool
 /// shares by session. Each request is submitted, granted and released under a new session name,
 /// while one other session stays in use.
 pub(crate) fn sessions() -> Result<[f64; 2]> {

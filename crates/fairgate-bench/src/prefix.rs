@@ -15,16 +15,16 @@ use crate::scenarios as pools;
 use crate::steady::open;
 use crate::table::RatioBar;
 
-/// Number of blocks to which [`fill`] fills the index. The bar is 200 MB of memory for this many
+/// Number of blocks to which [`fill`] fills the index. The bar is 200 MB of memory for so many
 /// blocks.
 pub(crate) const BLOCKS: usize = 1_000_000;
 const WORKERS: usize = 16;
 const KEY: SecretKey = SecretKey::new([7; 16]);
 const BYTES_PER_TOKEN: usize = 4;
-/// Megabytes of different prompts that are looked up in turns, so that neither the prompts nor
-/// their blocks stay in the processor's cache.
+/// Number of megabytes of different prompts that are looked up in turns, so that neither the
+/// prompts nor their blocks stay in the processor's cache.
 const MEGABYTES_ASKED: usize = 20;
-/// Default length of a prompt, typical of an agent's request.
+/// Default length of a prompt in tokens, which is typical of an agent's request.
 const PROMPT_TOKENS: usize = 4096;
 
 /// All cases, in the order of the table.
@@ -69,7 +69,7 @@ const fn lookup(
     BenchCase { operations: 20, counted: Some(20), ..cycles(name, what, base, big, bar) }
 }
 
-/// Builds a chat body of about `tokens` tokens with pseudo-random messages from `seed`.
+/// Builds a chat body of about `tokens` tokens, with pseudo-random messages from `seed`.
 fn body(tokens: usize, seed: u64) -> String {
     let mut rng = SeededRng::new(seed);
     let mut text = String::from(r#"{"model":"m","stream":true,"messages":["#);
@@ -123,7 +123,7 @@ fn stored_chain(seed: u64, tokens: usize) -> PromptChain {
     builder.finish(tokens as u64)
 }
 
-/// Subject that computes the cached tokens of all workers from a body. Each operation takes the
+/// A subject that computes the cached tokens of all workers from a body. Each operation uses the
 /// next of many bodies.
 struct PrefixLookup {
     bodies: Vec<(String, RequestFields)>,
@@ -166,7 +166,7 @@ impl TimedSubject for PrefixLookup {
     }
 }
 
-/// Subject that parses a body as the gateway does, without looking it up in an index.
+/// A subject that parses a body as the gateway does, without looking it up in an index.
 struct BodyParsing(String);
 
 impl BodyParsing {
@@ -183,7 +183,7 @@ impl TimedSubject for BodyParsing {
 }
 
 /// Fills an index with four times as many blocks as its limit of a million, so that every block
-/// left in it has replaced an older one.
+/// left in the index has replaced an older block.
 pub(crate) fn fill() -> PrefixIndex {
     let mut index = PrefixIndex::new(BLOCKS);
     let workers: Vec<PrefixWorker> = (0..WORKERS).map(|_| index.add(1 << 40)).collect();

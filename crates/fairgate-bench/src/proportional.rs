@@ -15,8 +15,8 @@ use crate::measure::{TimedSubject, nanoseconds};
 
 const TASKS_PER_PROJECT: usize = 10;
 
-/// Builds a snapshot in which no two projects have the same weight, the most expensive case for the
-/// fast scheduler.
+/// Builds a snapshot in which no two projects have the same weight, which is the most expensive
+/// case for the fast scheduler.
 fn snapshot(mode: ScheduleMode, projects: usize, agents: usize) -> ScheduleSnapshot {
     let mut rng = SeededRng::new(3);
     let mut parts = ScheduleSnapshotParts { mode, ..ScheduleSnapshotParts::default() };
@@ -78,8 +78,8 @@ impl TimedSubject for NaiveScheduleCalls {
     }
 }
 
-/// Like [`open`], but with the naive scheduler. After each timing its result is compared with that
-/// of the fast scheduler.
+/// Returns a subject like that of [`open`], but with the naive scheduler. After each timing, its
+/// result is compared with that of the fast scheduler.
 pub(crate) fn open_naive(
     mode: ScheduleMode,
     projects: usize,

@@ -1,4 +1,4 @@
-//! Benchmark of a journal in memory: only read, or replayed in a pool.
+//! Benchmark of a journal in memory, which is only read or also replayed in a pool.
 
 use std::io;
 

@@ -81,7 +81,7 @@ fn run_all(
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Reports on stderr which case is being measured, with the time since the start of the run.
+/// Reports on stderr the case that is being measured, with the time since the start of the run.
 struct BenchProgress(Instant);
 
 impl BenchProgress {
@@ -123,7 +123,7 @@ fn row_of(case: &BenchCase, found: TimeComparison) -> BenchRow {
     }
 }
 
-/// Builds the table's row about sessions. The pool's memory after ten million requests may be at
+/// Builds the table's row about sessions. After ten million requests, the pool's memory may be at
 /// most 1.1 times its memory after one million.
 fn sessions_row([first, last]: [f64; 2]) -> BenchRow {
     let bar = RatioBar::AtMost(1.1);
@@ -167,7 +167,8 @@ fn index_row(bytes: memory::BytesPerRequest) -> BenchRow {
 }
 
 /// Counts the instructions of all cases, in as many parallel processes as there are cores. Returns
-/// for each case, in order, the text for the table and whether its bars hold (`None` without bars).
+/// for each case, in order, the text for the table and whether its bars are met (`None` if it has
+/// no bars).
 fn count_all(cases: &[&BenchCase]) -> Vec<(String, Option<bool>)> {
     let sides: Vec<(&BenchCase, &str)> =
         cases.iter().flat_map(|case| ["base", "big"].map(|side| (*case, side))).collect();
@@ -231,7 +232,7 @@ fn describe_instructions(bars: InstructionBars, base: f64, big: f64) -> (String,
     (described, holds.into_iter().flatten().reduce(|a, b| a && b))
 }
 
-/// Counts the instructions of one side of a case; `None` if the case does not ask for it or
+/// Counts the instructions of one side of a case; `None` if the case does not require it or
 /// callgrind failed.
 fn count_one(case: &BenchCase, side: &str) -> Option<InstructionCount> {
     match instructions::per_operation(case.name, side, case.counted?) {

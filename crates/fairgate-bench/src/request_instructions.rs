@@ -3,9 +3,9 @@
 //!
 //! Both programs run under callgrind in front of the same upstream, which sends prebuilt answers of 1 KB. Both get
 //! chats of 1 KB over 8 connections. After a first part that is not counted, each round sets callgrind's counters to
-//! zero, sends its requests, and has callgrind write the counters to files. Only instructions of the program itself are
-//! counted, not those of the kernel. Other load of the machine changes which requests share a batch, but it hardly
-//! changes the number of instructions.
+//! zero, sends its requests, and makes callgrind write the counters to files. Only instructions of the program itself
+//! are counted, and not those of the kernel. Other load of the machine changes which requests are handled together, but
+//! it hardly changes the number of instructions.
 
 mod chunk_server;
 mod load;
@@ -56,21 +56,21 @@ pub(crate) struct RequestInstructionsOptions {
     markdown: bool,
 }
 
-/// Bytes of the text in each chat request. The whole body has about 1 KB.
+/// Number of bytes of the text in each chat request. The whole body has about 1 KB.
 const PROMPT_BYTES: usize = 920;
 /// Sizes of the chunks in which the same stream is sent, in bytes.
 const CHUNK_BYTES: [usize; 2] = [1024, 1];
 /// Greatest ratio of the instructions of a stream in one-byte chunks to those of the same stream in larger chunks.
 const CHUNKS_RATIO_MAX: f64 = 10.0;
-/// Greatest ratio of the instructions of a request whose worker's time is metered to those of one whose worker's is not.
+/// Greatest ratio of the instructions of a request at a metered worker to those of a request at an unmetered worker.
 const METERED_RATIO_MAX: f64 = 1.02;
-/// Greatest number of instructions that the meter of worker time takes for a token of a stream.
+/// Greatest number of instructions that the meter of worker time needs for a token of a stream.
 const METERED_TOKEN_MAX: f64 = 300.0;
-/// Divisor of the number of requests in a round of streams: it has the requests of an ordinary round ÷ this number.
+/// Divisor of the number of requests for a round of streams, which has fewer requests than an ordinary round.
 const STREAM_PART: usize = 20;
-/// Number of requests before the first round. They open the connections and make tables grow to their usual size.
+/// Number of requests before the first round, which open the connections and make tables grow to their usual size.
 const WARM_UP: usize = 500;
-/// Greatest thread number for which a file of callgrind is looked for. On two cores there are about ten threads.
+/// Greatest thread number for which a file of callgrind is searched. On two cores there are about ten threads.
 const THREADS_MAX: usize = 999;
 /// Number of lines that `--details` prints of each list.
 const DETAILS: usize = 40;
@@ -112,9 +112,9 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
 /// Profiles of the gateway's rounds.
 struct GatewayProfiles {
     chats: Vec<RoundProfile>,
-    /// The same streamed answer in chunks of [`CHUNK_BYTES`], the larger ones first.
+    /// The same streamed answer in chunks of [`CHUNK_BYTES`], first in the larger chunks.
     streams: [Vec<RoundProfile>; 2],
-    /// The chats and the streams in larger chunks, on workers whose time is not metered.
+    /// The chats, and the streams in larger chunks, on workers whose time is not metered.
     unmetered: [Vec<RoundProfile>; 2],
 }
 
@@ -147,7 +147,7 @@ fn count_gateway(
     let pool_line = |name: &str, more: &str| {
         format!("  - {{ name: {name}, models: [{name}], workers: [{name}]{more} }}\n")
     };
-    // A pool that does not see all that its workers do does not meter their time.
+    // With `observe: false`, a pool does not meter the time of its workers.
     let off = ", observe: false";
     let config = [
         "upstreams:\n",
@@ -237,7 +237,7 @@ impl CountedProgram {
         for _ in 0..count.max(1) {
             self.control("--zero")?;
             let requests = runtime.block_on(load::send(request, requests))?;
-            // The writer stores the last rows a moment after their answers.
+            // Waits, because the writer stores the last rows a moment after their answers.
             std::thread::sleep(Duration::from_secs(1));
             self.control("--dump")?;
             self.written += 1;
@@ -247,7 +247,7 @@ impl CountedProgram {
         Ok(rounds)
     }
 
-    /// Makes callgrind set its counters to zero or write them to files.
+    /// Makes callgrind set its counters to zero or write the counters to files.
     fn control(&self, what: &str) -> Result<()> {
         let output = Command::new("callgrind_control")
             .args([what, &self.program.id().to_string()])
@@ -264,7 +264,7 @@ impl CountedProgram {
 
     fn read_threads(&self) -> Result<Vec<ThreadProfile>> {
         let mut threads = Vec::new();
-        // A thread that has ended leaves a gap.
+        // The number of a thread that has ended is missing.
         for thread in 1..=THREADS_MAX {
             let name = format!("{}.{}-{thread:02}", self.files.display(), self.written);
             let Ok(text) = fs::read_to_string(&name) else { continue };
@@ -303,7 +303,7 @@ impl RoundProfile {
         number as f64 / self.requests as f64
     }
 
-    /// Sums the calls into a set of functions, over all threads.
+    /// Sums the costs of the calls into a set of functions, over all threads.
     fn calls_into(&self, is_inside: impl Fn(&str) -> bool) -> CallCost {
         let of_threads = self.threads.iter().map(|thread| thread.calls_into(&is_inside));
         of_threads.fold(CallCost::default(), |sum, cost| CallCost {
@@ -313,14 +313,14 @@ impl RoundProfile {
     }
 }
 
-/// Functions that the table shows in a line of their own, together with everything that they call.
+/// Functions that the table shows in a line of their own, together with all functions that they call.
 struct WatchedFunctions {
     name: &'static str,
     /// Returns whether the function with this name is one of the watched functions.
     is_inside: fn(&str) -> bool,
 }
 
-/// Sets of watched functions. Their instructions overlap with each other and with those of the parts, so that they do
+/// Sets of watched functions. Their instructions overlap with each other and with those of the parts, so the numbers do
 /// not add up.
 const WATCHED: [WatchedFunctions; 6] = [
     WatchedFunctions {
@@ -377,7 +377,7 @@ fn print_tables(
     }
 }
 
-/// Prints the instructions of a stream in large and in one-byte chunks, and returns whether the bar holds.
+/// Prints the instructions of a stream in large and in one-byte chunks, and returns whether the bar is met.
 fn print_chunks(gateway: &GatewayProfiles) -> bool {
     let [large, small] = gateway.streams.each_ref().map(|rounds| median(rounds).per_request());
     let ratio = small / large;
@@ -392,8 +392,8 @@ fn print_chunks(gateway: &GatewayProfiles) -> bool {
     ratio <= CHUNKS_RATIO_MAX
 }
 
-/// Prints what the meter of worker time costs a request and a token of a stream, and returns whether the bars hold. The
-/// writer's thread is left out, because its part depends on how many rows it writes at once.
+/// Prints the instructions that the meter of worker time costs a request and a token of a stream, and returns whether
+/// the bars are met. The writer's thread is left out, because its part depends on how many rows it writes at once.
 #[expect(clippy::cast_precision_loss, reason = "a small number")]
 fn print_metering(gateway: &GatewayProfiles) -> bool {
     let tokens = chunk_server::TOKENS as f64;

@@ -1,10 +1,11 @@
 //! `cargo xtask bench router`: Fairgate and other routers in front of simulated workers with prefix
 //! caches, over real HTTP.
 //!
-//! Every router gets the same requests and new workers with empty caches. The workers count input and cached tokens;
-//! the clients measure the time to the first token. Each placement rule also places the same requests in virtual time
-//! (`rules`), which here means in a simulation with its own clock and without HTTP. Differences between a run over HTTP
-//! and the same rule in virtual time are the effect of HTTP, clocks and other programs of the machine.
+//! Every router gets the same requests and new workers with empty caches. The workers count input
+//! and cached tokens, and the clients measure the time to the first token. Each placement rule also
+//! places the same requests in virtual time (`rules`), which here means in a simulation with its
+//! own clock and without HTTP. Differences between a run over HTTP and the same rule in virtual
+//! time are the effect of HTTP, clocks and other programs of the machine.
 
 mod classes;
 mod clients;
@@ -66,7 +67,7 @@ pub(crate) struct RouterBenchOptions {
     markdown: bool,
 }
 
-/// Result of one workload sent through one router to a number of workers.
+/// Result of one workload that was sent through one router to a number of workers.
 pub(crate) struct RouterRun {
     pub(crate) workload: &'static str,
     pub(crate) workers: usize,
@@ -143,15 +144,15 @@ fn exit_code(options: &RouterBenchOptions, bars: &[RouterBar], say: &impl Fn(&st
     if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// One requirement, the measured value in words, and whether the requirement holds.
+/// One requirement, the measured value in words, and whether the requirement is met.
 pub(crate) struct RouterBar {
     pub(crate) what: String,
     pub(crate) measured: String,
     pub(crate) holds: bool,
 }
 
-/// Compares Fairgate's run with round robin's and with the best other router's, for each workload
-/// and number of workers.
+/// Compares Fairgate's run with that of round robin and with that of the best other router, for
+/// each workload and number of workers.
 fn bars(runs: &[RouterRun]) -> Result<Vec<RouterBar>> {
     let mut bars = Vec::new();
     for ours in runs.iter().filter(|run| run.router == RouterKind::Fairgate) {
@@ -187,7 +188,7 @@ fn bars(runs: &[RouterRun]) -> Result<Vec<RouterBar>> {
 }
 
 /// Checks that the tokens of the two classes are in the ratio of their weights. A deviation of 5 %
-/// is allowed, because of requests in flight at the beginning and the end of the measurement.
+/// is allowed, because some requests are in flight at the beginning and the end of the measurement.
 fn class_bar([more, less]: [u64; 2]) -> RouterBar {
     let [(first, high), (second, low)] = classes::CLASSES;
     let wanted = high as f64 / low as f64;

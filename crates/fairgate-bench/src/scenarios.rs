@@ -15,42 +15,42 @@ use fairgate_testkit::workload::SeededRng;
 
 use crate::steady::{PoolScenario, SubmitSource};
 
-/// Slots of the pool in every scenario, except for those in which the workers' slots are the limit.
+/// Slots of the pool in every scenario, except in those in which the workers' slots are the limit.
 const CAPACITY: u64 = 16;
-/// Credit of a drr class per round, in tokens; a request costs up to four times as much.
+/// Credit of a drr class per round, in tokens. A request costs up to four times as much.
 const QUANTUM: u64 = 500;
 const COST_MOST: u64 = 2000;
-/// Number of queued requests of a flow, in scenarios in which this one flow keeps the pool busy.
+/// Number of queued requests of a flow in scenarios in which this one flow keeps the pool busy.
 const DEEP: usize = 512;
-/// Number of queued requests of a flow, in scenarios without submits during the measurement.
+/// Number of queued requests of a flow in scenarios without submits during the measurement.
 const LASTING: usize = 20_000;
 
-/// A drr node of many classes, of which only the middle one has requests.
+/// Builds a drr node of many classes, of which only the middle one has requests.
 pub(crate) fn drr_one_busy(classes: usize) -> PoolScenario {
     let config = PoolConfig::new(0, drr(classes));
     backlogged(config, Attribute::Class, &[classes / 2], DEEP)
 }
 
-/// Like [`drr_one_busy`], but with a longer queue and without submits during the measurement.
+/// Builds [`drr_one_busy`] with a longer queue and without submits during the measurement.
 pub(crate) fn drr_one_draining(classes: usize) -> PoolScenario {
     let config = PoolConfig::new(0, drr(classes));
     let scenario = backlogged(config, Attribute::Class, &[classes / 2], LASTING);
     PoolScenario { resubmits: false, ..scenario }
 }
 
-/// A drr node of many classes, all of which have requests.
+/// Builds a drr node of many classes, all of which have requests.
 pub(crate) fn drr_all_busy(classes: usize) -> PoolScenario {
     let config = PoolConfig::new(0, drr(classes));
     backlogged(config, Attribute::Class, &all(classes), 4)
 }
 
-/// A drr node of `held` classes that have requests but are held back, and two more classes that are
-/// served.
+/// Builds a drr node of `held` classes that have requests but are held, and two more classes that
+/// are served.
 pub(crate) fn drr_held(held: usize) -> PoolScenario {
     drr_two_running(held, DEEP)
 }
 
-/// Like [`drr_held`], but with longer queues and without submits during the measurement.
+/// Builds [`drr_held`] with longer queues and without submits during the measurement.
 pub(crate) fn drr_held_draining(held: usize) -> PoolScenario {
     PoolScenario { resubmits: false, ..drr_two_running(held, LASTING) }
 }
@@ -70,8 +70,8 @@ fn drr_two_running(held: usize, waiting: usize) -> PoolScenario {
     scenario
 }
 
-/// Strict bands, all of which have requests. Each band's cap is a quarter of the slots, so the
-/// first four bands share the slots and the others wait.
+/// Builds strict bands, all of which have requests. Each band's cap is a quarter of the slots, so
+/// the first four bands share the slots and the others wait.
 pub(crate) fn bands(bands: usize) -> PoolScenario {
     let class = |class| BandClass {
         name: name(class).into(),
@@ -87,25 +87,25 @@ pub(crate) fn bands(bands: usize) -> PoolScenario {
     backlogged(config, Attribute::Class, &all(bands), 8)
 }
 
-/// A single queue, so that the policy has nothing to choose.
+/// Builds a single queue, so that the policy has nothing to choose.
 pub(crate) fn single_queue(waiting: usize) -> PoolScenario {
     backlogged(PoolConfig::new(0, drr(1)), Attribute::Class, &[0], waiting)
 }
 
-/// Tenants of a share node, with four different weights; each tenant has requests.
+/// Builds a share node over tenants with four different weights. Each tenant has requests.
 pub(crate) fn share_tenants(tenants: usize) -> PoolScenario {
     let policy = policy(PolicyNode::Share(share(Attribute::Tenant, tenants, queue())));
     backlogged(PoolConfig::new(0, policy), Attribute::Tenant, &all(tenants), 2)
 }
 
-/// Like [`share_tenants`], but with a limit on the queue that is never reached.
+/// Builds [`share_tenants`] with a limit on the queue that is never reached.
 pub(crate) fn share_bounded(tenants: usize) -> PoolScenario {
     let mut scenario = share_tenants(tenants);
     scenario.config.max_queue = Some(u64::MAX);
     scenario
 }
 
-/// Tenants in ten groups, shared by group and within each group by tenant.
+/// Builds a share node over ten groups, each with a share node over its tenants.
 pub(crate) fn share_groups(tenants: usize) -> PoolScenario {
     const GROUPS: usize = 10;
     let inside =
@@ -122,12 +122,12 @@ pub(crate) fn share_groups(tenants: usize) -> PoolScenario {
     filled(PoolConfig::new(0, policy), source, &all(tenants), 2)
 }
 
-/// Agents of a load node, whose requests have weights from 0.1 to 3.0.
+/// Builds a load node over agents, whose requests have weights from 0.1 to 3.0.
 pub(crate) fn load_agents(agents: usize) -> PoolScenario {
     load_of(balanced_load(), agents)
 }
 
-/// Like [`load_agents`], but with all options of a load node set.
+/// Builds [`load_agents`] with all options of a load node set.
 pub(crate) fn load_tuned(agents: usize) -> PoolScenario {
     let max_wait_ticks = u64::try_from(3 * agents).ok();
     let load = LoadPolicy { auto_tune: true, max_wait_ticks, ..load(Alpha::BALANCED) };
@@ -150,19 +150,20 @@ fn load_of(policy: Policy, agents: usize) -> PoolScenario {
 /// the requests would be out of range.
 const HORIZON: u64 = 44_000;
 
-/// Agents whose points (depth, age) are all corners of their convex hull, both at the opening and
-/// during the measurement. To achieve this, the depth of the request that arrives at tick x is a
-/// strictly concave function of x.
+/// Builds agents whose points (depth, age) are all corners of their convex hull, both at the
+/// opening and during the measurement. To achieve this, the depth of the request that arrives at
+/// tick x is a strictly concave function of x.
 pub(crate) fn load_convex(agents: usize) -> PoolScenario {
     load_along(agents, Alpha::BALANCED, |x| (x * (2 * HORIZON - x)) / 2 + 1)
 }
 
-/// Agents whose points (depth, age) all lie on one line.
+/// Builds agents whose points (depth, age) are all on one line.
 pub(crate) fn load_collinear(agents: usize) -> PoolScenario {
     load_along(agents, Alpha::BALANCED, |x| 1000 + 3 * x)
 }
 
-/// Agents that all have the same load value, because only depth counts and all have the same depth.
+/// Builds agents that all have the same load, because only depth counts and all have the same
+/// depth.
 pub(crate) fn load_tied(agents: usize) -> PoolScenario {
     let depth_only = Alpha::from_millionths(1_000_000).expect("at most 1");
     load_along(agents, depth_only, |_| 1000)
@@ -197,8 +198,8 @@ fn one_each_tick(policy: Policy, mut source: SubmitSource, arrivals: &[usize]) -
     PoolScenario { config, opening, source, resubmits: true, busy: Vec::new() }
 }
 
-/// Tenants whose first queued request is pinned to a busy worker, and one tenant whose requests are
-/// pinned to a free worker.
+/// Builds tenants whose first queued request is pinned to a busy worker, and one tenant whose
+/// requests are pinned to a free worker.
 pub(crate) fn blocked_heads(blocked: usize, busy_workers: usize) -> PoolScenario {
     let mut config = PoolConfig::new(u64::MAX, tenants_of_equal_weight());
     config.workers = (0..busy_workers).map(|w| worker(w, Some(1))).collect();
@@ -225,7 +226,7 @@ pub(crate) fn blocked_heads(blocked: usize, busy_workers: usize) -> PoolScenario
     scenario
 }
 
-/// Tenants that share one worker. All slots of the worker are taken between two events.
+/// Builds tenants that share one worker. All slots of the worker are taken between two events.
 pub(crate) fn full_worker(tenants: usize) -> PoolScenario {
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
     config.workers = vec![worker(0, Some(4))];
@@ -234,14 +235,15 @@ pub(crate) fn full_worker(tenants: usize) -> PoolScenario {
     scenario
 }
 
-/// Two workers without a free slot, each with the pinned requests of half of the tenants.
+/// Builds two workers without a free slot. The requests of half of the tenants are pinned to each
+/// of them.
 pub(crate) fn two_full_workers(tenants: usize) -> PoolScenario {
     let mut scenario = pinned(two_workers(), &all(tenants), 2, |flow| flow % 2);
     scenario.opening.push(Event::Capacity { slots: 1000 });
     scenario
 }
 
-/// Two workers without a free slot, either of which may serve any tenant.
+/// Builds two workers without a free slot, either of which may serve any tenant.
 pub(crate) fn two_full_workers_unpinned(tenants: usize) -> PoolScenario {
     let mut scenario = backlogged(two_workers(), Attribute::Tenant, &all(tenants), 2);
     scenario.opening.push(Event::Capacity { slots: 1000 });
@@ -254,7 +256,7 @@ fn two_workers() -> PoolConfig {
     config
 }
 
-/// A hundred tenants and many workers, none of which is ever full.
+/// Builds a hundred tenants and many workers, none of which is ever full.
 pub(crate) fn many_workers(workers: usize) -> PoolScenario {
     const TENANTS: usize = 100;
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
@@ -262,7 +264,7 @@ pub(crate) fn many_workers(workers: usize) -> PoolScenario {
     backlogged(config, Attribute::Tenant, &all(TENANTS), 4)
 }
 
-/// Like [`many_workers`], but each worker has a different number of each prompt's tokens cached.
+/// Builds [`many_workers`] with a different number of each prompt's tokens cached on each worker.
 pub(crate) fn cached_workers(workers: usize) -> PoolScenario {
     const TENANTS: usize = 100;
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
@@ -279,8 +281,8 @@ pub(crate) fn cached_workers(workers: usize) -> PoolScenario {
     filled(config, source, &all(TENANTS), 4)
 }
 
-/// Returns a function that gives a flow's attributes. They are built once per flow, as the gateway
-/// builds them once per key.
+/// Returns a function that returns a flow's attributes. They are built once per flow, as the
+/// gateway builds them once per key.
 fn origins(by: Attribute) -> impl FnMut(usize) -> Attributes {
     let mut made = HashMap::new();
     move |flow| {

@@ -1,10 +1,10 @@
 //! `cargo xtask soak`: ten minutes at load, with many failures at once.
 //!
-//! Honest tenants and attackers send requests to a real `fairgate serve` over real sockets. Behind the gateway are
-//! simulated workers that are killed and restarted. One of them announces keep-alive but closes its connections. With
-//! `--backends` and `--python`, there are also real servers written by others. The ledger is in a PostgreSQL that hangs
-//! for a while and is shut down for a while. The gateway's disk gets full, and the gateway is killed twice
-//! ([`disasters`]).
+//! Honest tenants and attackers send requests to a real `fairgate serve` over real sockets. Behind
+//! the gateway are simulated workers that are killed and restarted. One of them announces
+//! keep-alive but closes its connections. With `--backends` and `--python`, there are also real
+//! servers by other projects. The ledger is in a PostgreSQL that hangs for a while and is shut down
+//! for a while. The gateway's disk becomes full, and the gateway is killed twice ([`disasters`]).
 //!
 //! At the end, each answer that a client read to its end must have exactly one final row with the same status, unless
 //! the answer said that no row could be kept. No request may have two final rows. Nothing may be in flight, queued or
@@ -55,8 +55,8 @@ const LEASE: Duration = Duration::from_secs(60);
 const MEMORY_MORE_BYTES: u64 = 64 << 20;
 /// Longest time that an honest tenant may go without an answer while it could be served.
 const GAP_MAX: Duration = Duration::from_secs(15);
-/// Time after the end of a disaster in which errors are still excused as its effects. Broken connections are made again
-/// after at most 2 s.
+/// Time after the end of a disaster in which errors still count as its effects. Broken connections
+/// are opened again after at most 2 s.
 const RECOVERY: Duration = Duration::from_secs(4);
 /// Interval at which the testbed checks its programs.
 const LOOK: Duration = Duration::from_millis(50);
@@ -125,7 +125,7 @@ pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             problems = soak(options) => problems,
-            // Programs that were started end when their handles are dropped.
+            // The programs that were started end when their handles are dropped.
             _ = terminate.recv() => bail!("ended by SIGTERM"),
             _ = interrupt.recv() => bail!("ended by SIGINT"),
         }
@@ -203,7 +203,7 @@ fn start_streams(
     (!models.is_empty()).then(|| tokio::spawn(streams))
 }
 
-/// Carries out the planned disasters one after the other while the clients send requests.
+/// Runs the planned disasters one after the other while the clients send requests.
 async fn run_disasters(
     options: &SoakOptions,
     testbed: &mut SoakTestbed<'_>,
@@ -288,9 +288,9 @@ fn check_honest_tenants(
     problems
 }
 
-/// Returns the errors of an honest tenant that no disaster excuses: `store_unavailable` while rows
+/// Returns the errors of an honest tenant that no disaster explains: `store_unavailable` while rows
 /// could be kept, or a worker's failure while no worker was killed. Failures of workers that
-/// attackers provoke must not reach honest tenants. A tenant with a budget is also refused if
+/// attackers cause must not reach honest tenants. A tenant with a budget is also refused if
 /// PostgreSQL does not answer for 200 ms, which happens on an overloaded machine. Such refusals are
 /// only reported, and fail the run only if they last longer than [`GAP_MAX`].
 fn errors_without_excuse<'a>(

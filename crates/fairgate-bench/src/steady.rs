@@ -1,14 +1,14 @@
-//! A pool in steady state. Each cycle is one submit, one release and the grant that follows.
+//! A pool in steady state. Each cycle consists of one submit, one release and the grant that
+//! follows.
 //!
-//! The events of a cycle depend on earlier grants. So that only the pool is timed, an untimed copy
-//! of the pool runs ahead and its events are recorded. Then the pool itself gets the same events
-//! and is timed. The flow that was granted a slot submits next, so a backlogged flow stays
-//! backlogged. An assertion checks that each flow that a scenario calls busy has requests queued at
-//! every pick.
+//! The events of a cycle depend on earlier grants. To time only the pool, an untimed copy of the
+//! pool runs ahead and its events are recorded. Then the pool itself gets the same events and is
+//! timed. The flow that was granted a slot submits next, so a backlogged flow stays backlogged. An
+//! assertion checks that each flow that a scenario calls busy has requests queued at every pick.
 //!
-//! The pool is measured through the layer that owns ids and attributes, as the gateway calls it.
-//! The engine below that layer, which takes only handles and resolved paths, can be measured for
-//! comparison.
+//! The pool is measured through the layer that owns ids and attributes, which is the layer that the
+//! gateway calls. For comparison, the engine below that layer can be measured, which takes only
+//! handles and resolved paths.
 
 use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
@@ -27,8 +27,8 @@ use fairgate_testkit::workload::SeededRng;
 
 use crate::measure::{TimedSubject, nanoseconds};
 
-/// Makes a submit of the flow with the given index. The second number counts the submits made
-/// before.
+/// A function that makes a submit. Its arguments are the index of the flow, and the number of
+/// submits made before.
 type MakeSubmit = Box<dyn FnMut(usize, u64) -> Submit>;
 
 /// A pool's configuration, the events that fill it, and the submits of its flows.
@@ -40,9 +40,9 @@ pub(crate) struct PoolScenario {
     /// release and the grant that follows, and the backlog must be large enough for the whole
     /// measurement.
     pub(crate) resubmits: bool,
-    /// Flows that must have requests queued at every pick; each submits again as soon as it is
-    /// granted a slot. If the list is empty, flows submit in the order of their grants, one in each
-    /// cycle.
+    /// Flows that must have requests queued at every pick, in increasing order. If there are any,
+    /// each flow submits again as soon as it is granted a slot. If the list is empty, one flow
+    /// submits at the beginning of each cycle, in the order of the grants.
     pub(crate) busy: Vec<usize>,
 }
 
@@ -66,7 +66,7 @@ impl SubmitSource {
     }
 }
 
-/// A pool that can be timed: Fairgate's pool or the naive one.
+/// A pool that can be timed, which is Fairgate's pool or the naive pool.
 trait TimedPool {
     /// Applies an event and returns the number of decisions that it caused.
     fn take(&mut self, at: Micros, event: Event) -> u64;
@@ -95,7 +95,7 @@ impl DecisionSink for DecisionCounter {
     }
 }
 
-/// A pool under measurement, and the untimed copy of it that runs ahead.
+/// A pool under measurement, and its untimed copy that runs ahead.
 struct SteadyPool<M> {
     machine: M,
     scout: ScoutPool,
@@ -147,10 +147,10 @@ struct ScoutPool {
     /// Flows that were granted a slot and have not submitted again yet, in the order of the grants.
     owing: VecDeque<usize>,
     usage: SeededRng,
-    /// Number of queued requests of each flow; the field `idle` counts the busy flows that have
-    /// none.
+    /// Number of queued requests of each flow. Flows without queued requests have no entry.
     waiting: HashMap<usize, u64>,
     busy: Vec<usize>,
+    /// Number of busy flows without queued requests.
     idle: usize,
     /// Handles of the requests that the recorded events submit or release, in the order of the
     /// events.
@@ -254,7 +254,7 @@ impl ScoutPool {
     }
 }
 
-/// Returns the flow that a request's id names; `None` for a placeholder.
+/// Returns the index of the flow that a request's id names; `None` for a placeholder.
 fn flow_of(id: &str) -> Option<usize> {
     id.split_once('.').and_then(|(flow, _)| flow.parse().ok())
 }

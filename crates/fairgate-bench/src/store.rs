@@ -1,8 +1,8 @@
-//! `cargo xtask bench store`: rows that the ledger takes in a second, with the sums and indices that
-//! each row changes.
+//! `cargo xtask bench store`: measures the number of rows per second that the ledger takes, with the sums and indices
+//! that each row changes.
 //!
-//! Request ids in order append to the ledger's index; random ids spread over all of its pages. Both
-//! are measured in the same run on SQLite, and ids in order also on PostgreSQL.
+//! Request ids in order are appended to the ledger's index. Random ids are spread over all pages of
+//! the index. Both are measured in the same run on SQLite, and ids in order also on PostgreSQL.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use fairgate_testkit::postgres_server::PostgresServer;
 
 use crate::table::columns;
 
-/// Tasks that record rows at the same time.
+/// Number of tasks that record rows at the same time.
 const CALLERS: u64 = 32;
 
 /// Options of `bench store`.
@@ -42,8 +42,8 @@ struct StoreBenchRun {
     usage_query: Duration,
 }
 
-/// Measures the store on each database and prints a table on stdout. There are no bars: the ratio of
-/// random ids to ids in order is shown, not judged.
+/// Measures the store on each database and prints a table on stdout. There are no bars. The ratio of the speed of
+/// random ids to that of ids in order is only shown.
 pub(crate) fn run(options: &StoreBenchOptions) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,10 +1,10 @@
-//! The table of a run, as text or as Markdown.
+//! Formats the table of a run as text or as Markdown.
 
 use std::fmt;
 
 use fairgate_table::{TableCell, TextTable};
 
-/// Limit of a measured number, mostly of the ratio of the big side's time to the base side's.
+/// A bar on a measured number, mostly on the ratio of the big side's time to the base side's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RatioBar {
     /// The big side takes at most this many times as long as the base side.
@@ -14,17 +14,17 @@ pub(crate) enum RatioBar {
     /// The big side takes at most this many times as long as the base side, plus a tolerance of 10
     /// % for measurement noise.
     GrowsAtMost(f64),
-    /// The measured number of bytes is at most this.
+    /// The measured number of bytes is at most this number.
     BytesAtMost(f64),
-    /// The result is only reported and has no limit.
+    /// The result is only reported and has no bar.
     None,
 }
 
-/// Factor by which a ratio may exceed the limit of [`RatioBar::GrowsAtMost`].
+/// Factor by which a ratio may exceed the number of [`RatioBar::GrowsAtMost`].
 const TOLERANCE: f64 = 1.1;
 
 impl RatioBar {
-    /// Returns whether a measured number is within the limit; `None` without a limit.
+    /// Returns whether a measured number meets the bar; `None` if there is no bar.
     pub(crate) fn holds(self, number: f64) -> Option<bool> {
         match self {
             Self::AtMost(most) | Self::BytesAtMost(most) => Some(number <= most),
@@ -55,7 +55,7 @@ pub(crate) struct BenchRow {
     pub(crate) big: String,
     pub(crate) ratio: String,
     pub(crate) bar: RatioBar,
-    /// True if the bar holds; `None` if there is no bar.
+    /// True if the bar is met; `None` if there is no bar.
     pub(crate) ok: Option<bool>,
     pub(crate) instructions: String,
 }
@@ -89,7 +89,7 @@ pub(crate) fn render(rows: &[BenchRow], markdown: bool) -> String {
     columns(&lines, markdown)
 }
 
-/// Aligns rows under their headings, which are the first row, as text or as Markdown.
+/// Formats rows as an aligned table, as text or as Markdown. The first row has the headings.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]], markdown: bool) -> String {
     let [headings, rows @ ..] = rows else { return String::new() };
     let mut table = TextTable::new(headings.clone());
@@ -120,8 +120,8 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{ratio:.places$}×")
 }
 
-/// Formats a number rounded to whole, with spaces between thousands; from ten million on, in
-/// millions.
+/// Formats a number, rounded to a whole number, with spaces between thousands. Numbers from ten
+/// million on are given in millions.
 pub(crate) fn count(number: f64) -> String {
     if number >= 1e7 {
         return format!("{} M", count(number / 1e6));

@@ -1,9 +1,10 @@
-//! `cargo xtask bench watcher`: what a reader of the stream of events costs the requests of a pool.
+//! `cargo xtask bench watcher`: measures how much a reader of the stream of events delays the
+//! requests of a pool.
 //!
-//! A pool holds 10 000 waiting requests of 1 000 tenants, none of which may run. One more tenant sends requests that are
-//! granted at once, at a fixed rate, so that their latency shows how long the gate takes. It is measured in pairs, with
-//! and without a reader, in turns: other load of the machine affects both sides of a pair. The bar is on the median of
-//! the pairs' ratios. Afterwards the bytes are counted that the reader gets while nothing changes.
+//! A pool has 10 000 queued requests of 1 000 tenants, none of which may run. Another tenant sends requests at a fixed
+//! rate that are granted at once, so that their latency shows how long the gate takes. The latency is measured in
+//! pairs, with and without a reader. Other load of the machine thus affects both sides of a pair. The bar is on the
+//! median of the pairs' ratios. Afterwards the benchmark counts the bytes that the reader gets while nothing changes.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -55,20 +56,20 @@ pub(crate) struct WatcherBenchOptions {
     markdown: bool,
 }
 
-/// Number of tenants whose requests wait.
+/// Number of tenants whose requests stay queued.
 const TENANTS: usize = 1_000;
-/// Number of waiting requests of each tenant.
+/// Number of queued requests of each tenant.
 const WAITING_EACH: usize = 10;
 /// Greatest median ratio of the p99 with a reader to the p99 without one.
 const RATIO_MAX: f64 = 1.25;
-/// Greatest number of bytes a second that a reader may get while nothing changes.
+/// Greatest number of bytes per second that a reader may get while nothing changes.
 const QUIET_BYTES_MAX: u64 = 20_000;
-/// Time in which the bytes of a quiet stream are counted.
+/// Time for which the bytes of the stream are counted while nothing changes.
 const QUIET: Duration = Duration::from_secs(10);
-/// Longest time that a waiting request waits before the benchmark gives up.
+/// Longest time that a queued request waits for its answer before its client gives up.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Measures, prints the table on stdout, and fails if a bar fails.
+/// Measures, prints the table on stdout, and returns a failure if a bar is not met.
 pub(crate) fn run(options: &WatcherBenchOptions) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(measure(options))
@@ -90,7 +91,7 @@ async fn measure(options: &WatcherBenchOptions) -> Result<ExitCode> {
     wait_until_queued(options, &gateway, &mut waiting).await?;
     let mut pairs = Vec::new();
     for pair in 0..options.pairs.max(1) {
-        // The side that is measured first changes with each pair.
+        // The side that is measured first alternates from pair to pair.
         let [first, second] = [pair % 2 == 1, pair % 2 == 0];
         let one = p99(options, &gateway, first).await?;
         let other = p99(options, &gateway, second).await?;
@@ -104,7 +105,7 @@ async fn measure(options: &WatcherBenchOptions) -> Result<ExitCode> {
     Ok(print_result(options, &mut pairs, quiet))
 }
 
-/// Latencies of the same requests with and without a reader, in seconds.
+/// The p99 latencies with and without a reader, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct WatcherPair {
     with: f64,
@@ -117,8 +118,8 @@ impl WatcherPair {
     }
 }
 
-/// Returns a configuration whose policy lets no tenant but `bench` have a request in flight. The keys of the other tenants
-/// are written to files in `folder`.
+/// Returns a configuration whose policy allows only the tenant `bench` to have requests in flight. Writes the keys of
+/// the other tenants to files in `folder`.
 fn configuration(folder: &Path, upstream: SocketAddr) -> Result<String> {
     let mut config = format!(
         "upstreams:\n  - {{ name: upstream, url: \"http://{upstream}\", slots: 256 }}\n\
@@ -158,13 +159,13 @@ fn chat(addr: SocketAddr, secret: &str) -> BenchRequest {
     BenchRequest { addr, path: CHAT_PATH.into(), headers, body: body.to_string() }
 }
 
-/// Sends all requests that will wait. They end when the set is shut down.
+/// Sends all requests that will stay queued. They end when the returned set is shut down.
 async fn queue_requests(gateway: &GatewayProgram) -> Result<JoinSet<()>> {
     let mut waiting = JoinSet::new();
     for n in 0..TENANTS * WAITING_EACH {
         let request = chat(gateway.addr, &secret(n % TENANTS));
         waiting.spawn(async move {
-            // Whatever the answer is, a request that ends is an error, which the caller finds in the set.
+            // A request that ends is an error regardless of its answer. The caller finds it in the set.
             let _ = http::send(&request, PATIENCE, |_, _| ControlFlow::Continue(())).await;
         });
         // The accept backlog is short, so connections are opened in bursts and not all at once.
@@ -196,7 +197,8 @@ async fn wait_until_queued(
     }
 }
 
-/// Measures the latency of requests that are granted at once, in seconds, with or without a reader of the events.
+/// Measures the p99 latency of requests that are granted at once, in seconds. `with` is true for a measurement with a
+/// reader of the events.
 async fn p99(options: &WatcherBenchOptions, gateway: &GatewayProgram, with: bool) -> Result<f64> {
     let reader = if with { Some(EventReader::start(gateway).await?) } else { None };
     let (oha, request) = (options.oha.clone(), chat(gateway.addr, &gateway.key));
@@ -210,10 +212,11 @@ async fn p99(options: &WatcherBenchOptions, gateway: &GatewayProgram, with: bool
     Ok(latency.p99)
 }
 
-/// Counts the bytes that a reader gets while nothing changes, without the first view.
+/// Returns the number of bytes per second that a reader gets while nothing changes. The first view
+/// does not count.
 async fn quiet_bytes_per_second(gateway: &GatewayProgram) -> Result<u64> {
     let reader = EventReader::start(gateway).await?;
-    // Changes of the last requests are still on their way.
+    // Events of the last requests may still arrive.
     sleep(Duration::from_secs(3)).await;
     let before = reader.bytes.load(Ordering::Relaxed);
     sleep(QUIET).await;
@@ -222,7 +225,7 @@ async fn quiet_bytes_per_second(gateway: &GatewayProgram) -> Result<u64> {
     Ok(bytes / QUIET.as_secs())
 }
 
-/// A reader of the stream of events, which counts the bytes that it gets.
+/// A reader of the stream of events. It counts the bytes that it gets.
 struct EventReader {
     bytes: Arc<AtomicU64>,
     task: JoinHandle<()>,
@@ -258,7 +261,7 @@ impl EventReader {
         Ok(Self { bytes, task })
     }
 
-    /// Closes the stream. Fails if the gateway had closed it before.
+    /// Closes the stream. Fails if the gateway has already closed it.
     fn stop(self) -> Result<()> {
         ensure!(!self.task.is_finished(), "the gateway closed the stream of events");
         self.task.abort();

@@ -1,12 +1,12 @@
 //! Divides the slots of a partitioned pool among its flows by weight.
 //!
-//! With S slots over n ≤ S weights, each flow is due its quota S·w/W. It first gets the whole part of the quota, or one
-//! slot if that part is 0. If slots are left over, they go one each to the flows furthest below their quota. If more
-//! than S slots were given out, the surplus is taken back from the flows furthest above their quota. The code compares
-//! remainders, never fractions: a flow that got ⌊S·w/W⌋ is below its quota by rem/W, with rem = S·w mod W. So
-//!
-//! * slots left over go to the largest remainders. There are fewer such slots than remainders above 0, so no flow gets
-//!   two of them. A flow that got one slot instead of 0 is above its quota and gets none of them.
+//! With S slots over n ≤ S weights, each flow is due its quota S·w/W, where W is the sum of the weights. It first gets
+//! the whole part of its quota, or one slot if that part is 0. If slots are left over, they go one each to the flows
+//! furthest below their quota. If more than S slots were given out, the surplus is taken back from the flows furthest
+//! above their quota. The code compares remainders instead of fractions: a flow that got ⌊S·w/W⌋ is below its quota by
+//! rem/W, with rem = S·w mod W. So
+//! * slots left over go to the largest remainders. Fewer slots are left over than there are remainders above 0, so no
+//!   flow gets two of them. A flow that got one slot instead of 0 is above its quota and gets none of them.
 //! * a flow that has given back j slots is below its quota by rem/W + j. So the next slot is taken from the flow with
 //!   the least (j, rem), among the flows with more than one slot. At most n slots are taken back.
 //!
@@ -91,7 +91,8 @@ mod tests {
         assert_eq!(slots(u64::MAX, &[1]), [u64::MAX]);
     }
 
-    /// The rule as it is written, one slot at a time, with the fractions cross-multiplied.
+    /// Divides the slots by the rule as it is written, one slot at a time. Fractions are compared
+    /// by cross-multiplication.
     fn one_by_one(total: u64, weights: &[u64]) -> Vec<u64> {
         let sum: i128 = weights.iter().map(|w| i128::from(*w)).sum();
         let mut given: Vec<u64> = weights

@@ -1,10 +1,10 @@
 //! The interface of every scheduling discipline, so that disciplines nest to any depth.
 //!
 //! An arbiter schedules the flows of one node. The arbiter knows each flow by its index within the node. Of a flow's
-//! requests it knows only the head, the one that the flow would dispatch next. The tree reports arrivals, departures
-//! and ended requests to the arbiter. After each step the tree *looks*, which means that it reports the flows whose
-//! readiness may have changed. Then the arbiter picks a flow. A pick alone changes nothing. Credit, cursor, scores and
-//! virtual time change only when the tree calls [`Arbiter::charge`] for the picked flow.
+//! requests it knows only the head, the request that the flow would dispatch next. The tree reports arrivals,
+//! departures and ended requests to the arbiter. After each step comes a *look*, in which the tree reports the flows
+//! whose readiness may have changed. Then the arbiter picks a flow. A pick alone changes no state that decides. Credit,
+//! cursor, scores and virtual time change only when the tree calls [`Arbiter::charge`] for the picked flow.
 
 use crate::requests::{PoolRequestState, RequestHandle, RequestTable, SubmitSeq};
 use crate::units::{Micros, Ticks, Tokens, Weight};
@@ -39,7 +39,7 @@ pub(crate) struct FlowUpdate {
     pub(crate) in_flight: u32,
     /// The flow's oldest waiting request; filled in for load nodes only.
     pub(crate) oldest: Option<OldestRequest>,
-    /// True if a worker has room for the flow's oldest waiting request, which is in `oldest`.
+    /// True if a worker has room for the request in `oldest`.
     pub(crate) oldest_open: bool,
     /// True if the flow is held or at its cap. Such a flow is not ready, even if a worker has room.
     pub(crate) is_kept: bool,
@@ -78,7 +78,7 @@ pub(crate) struct EndedRequest {
 }
 
 impl EndedRequest {
-    /// Tokens used beyond the charge at the grant; below 0 if the request used less than its cost.
+    /// Returns the tokens used beyond the charge at the grant; below 0 if the request used less than its cost.
     pub(crate) fn error(&self) -> i128 {
         i128::from(self.used.0) - i128::from(self.cost.0)
     }
@@ -112,8 +112,8 @@ pub(crate) trait Arbiter {
     /// Reports the present state of a flow whose head, readiness or counters may have changed.
     fn look(&mut self, flow: LocalFlow, view: FlowUpdate, cx: ArbiterContext<'_>);
 
-    /// Reports that all flows that may have changed have been looked at. If `blocked` is true, no queue's head in the
-    /// pool has an open worker, whatever the looks reported.
+    /// Reports that all flows that may have changed have been looked at. If `blocked` is true, no head of a queue in
+    /// the pool has an open worker, even if a look reported one.
     fn looked(&mut self, _blocked: bool) {}
 
     /// Returns the flow that goes next; `None` if no flow is ready. Picking changes no decision, but may bring a cache

@@ -55,14 +55,15 @@ impl Attribute {
     }
 }
 
-/// The attributes of one request. A request without the attribute of a node falls into the flow [`DEFAULT_FLOW`].
+/// The attributes of one request. A request without the attribute of a node belongs to the flow [`DEFAULT_FLOW`] there,
+/// or to the default class if the node lists its classes.
 ///
 /// All texts share one allocation, so a clone only counts a reference. A caller that submits many requests of one
 /// origin should build the attributes once and clone them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes(Option<Arc<str>>);
 
-/// Name of the flow of requests that lack the attribute by which a node divides service.
+/// Name of the flow of requests that lack a node's attribute, in a node that does not list its classes.
 pub const DEFAULT_FLOW: &str = "default";
 
 impl Attributes {
@@ -92,8 +93,7 @@ impl Attributes {
         self
     }
 
-    /// Sets one attribute. Every call packs all attributes again; to set several at once, [`Attributes::of`] is
-    /// cheaper.
+    /// Sets one attribute. Every call packs all attributes again, so [`Attributes::of`] is cheaper for several.
     pub fn set(&mut self, attribute: Attribute, value: &str) {
         let mut texts = Attribute::ALL.map(|a| self.get(a));
         texts[attribute as usize] = Some(value);
@@ -124,8 +124,8 @@ fn length_bytes(length: usize) -> usize {
     bits.max(1).div_ceil(6) as usize
 }
 
-/// Appends a text behind its length. The length is written in groups of six bits, lowest first, as ASCII, so that the
-/// whole packing is valid UTF-8.
+/// Appends the length of a text, and then the text. The length is written in groups of six bits, lowest first, as
+/// ASCII, so that the whole packing is valid UTF-8.
 fn push_text(all: &mut String, text: &str) {
     let mut length = text.len();
     loop {

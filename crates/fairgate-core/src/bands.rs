@@ -3,7 +3,7 @@
 //! # The discipline
 //! Classes are listed in order. A free slot goes to the first class that is ready. A class is ready if it is not held,
 //! is below its cap, and something inside it could be dispatched. Nothing is counted and nothing is charged, so there
-//! is no credit to save up and none to lose. The order of the list decides alone.
+//! is no credit to save up and none to lose. Only the order of the list decides.
 //!
 //! This is textbook strict priority queueing and follows no particular paper. None of the four pages that the other
 //! schedulers follow describes strict priority between classes. The caps per class are our addition.
@@ -17,12 +17,13 @@
 //!     slots left for the classes j … k  ≥  S − C
 //! ```
 //!
-//! and no class above takes these slots. So a cap on a higher class is a guarantee for the classes below. Without a cap
-//! there is no guarantee, because a lower class waits for as long as a higher one is ready. For the same reason a node
-//! inside a class should divide it between tenants: otherwise one tenant in the first class could take everything.
+//! and no class above *j* takes these slots. So a cap on a higher class guarantees slots to the classes below. Without
+//! a cap there is no guarantee, because a lower class waits for as long as a higher one is ready. For the same reason a
+//! node inside a class should divide the class between tenants: otherwise one tenant in the first class could take
+//! everything.
 //!
 //! A class gets the slots that the classes above leave, so nothing is *due* to it and its share has no bound. The meter
-//! counts the tokens that each class *got*; nodes inside a class keep their own due and bound.
+//! counts only the tokens that each class *got*; nodes inside a class have their own due and bound.
 //!
 //! # Cost
 //! Readiness is one bit per class, and the class of the first set bit goes next. Finding that bit reads at most one
@@ -62,7 +63,7 @@ impl BandState {
         self.cap.is_some_and(|cap| u64::from(in_flight) >= cap)
     }
 
-    /// Returns true if the class was served any token or has any cap use.
+    /// Returns true if the class was served any tokens or has any cap use.
     pub(crate) fn is_metered(&self) -> bool {
         self.got != 0 || self.cap_meter.is_used()
     }
@@ -90,7 +91,7 @@ impl BandsState {
         }
     }
 
-    /// Returns the first class that is ready; `None` if no class is.
+    /// Returns the first class that is ready; `None` if no class is ready.
     fn first_ready(&self) -> Option<LocalFlow> {
         let (word, bits) = (0..).zip(&self.ready).find(|(_, bits)| **bits != 0)?;
         Some(word * 64 + bits.trailing_zeros())
@@ -120,7 +121,7 @@ impl Arbiter for BandsState {
     fn settle(&mut self, class: LocalFlow, ended: EndedRequest) -> SettleEffect {
         let state = &mut self.classes[class as usize];
         state.got += ended.error();
-        // One request less counts against the cap. Without a cap, an end cannot change readiness here.
+        // The end of a request frees a place under the cap. Without a cap, it cannot change readiness here.
         match state.cap {
             Some(_) => SettleEffect::Flow,
             None => SettleEffect::Nothing,

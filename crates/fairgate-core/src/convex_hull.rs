@@ -1,27 +1,27 @@
-//! The extreme points of a changing set of points, which give the flow that maximises a·depth + b·age without a scan of
+//! The extreme points of a changing set of points. They give the flow that maximises a·depth + b·age without a scan of
 //! all flows.
 //!
-//! A maximum of a linear function over points lies on their convex hull. The points are stored in blocks, the blocks in
-//! a binary tree. Each node of the tree holds the part of the hull of its points that can win for some a, b ≥ 0. That
-//! part is a chain that falls from the oldest point to the deepest. A changed point makes the nodes above it rebuild
-//! their chains, each by merging two sorted chains, and a query is a binary search on the root's chain. For points in
-//! general position chains are short, and a change and a query cost about O(log² n) each.
+//! A linear function over points has its maximum on their convex hull. The points are stored in blocks, which are the
+//! leaves of a binary tree. Each node of the tree holds the part of the hull of its points that can win for
+//! non-negative a and b. That part is a chain that falls from the oldest point to the deepest. After a point has
+//! changed, the next query rebuilds the chains of the nodes above it, each by merging two sorted chains. The query
+//! itself is a binary search on the root's chain. For points in general position chains are short, and a change and a
+//! query cost about O(log² n) each.
 //!
-//! An adversary can put all points on one chain. A chain longer than about √n is therefore not kept. The node is then
+//! In the worst case all points are on one chain. A chain longer than about √n is therefore not kept. The node is then
 //! called *wide*, and a query continues at its children. At most √n nodes of a level can be wide, so a change costs
 //! O(√n · log n) and a query O(√n · log² n) at worst.
 //!
-//! Of points with equal value, the one with the lowest seq is the best. This also holds for points that are not
-//! corners. Each corner therefore stores the best of the points that coincide with it, and each edge the best of the
-//! points strictly between its ends. A line that touches the merged hull along an edge touches each child's hull along
-//! a whole edge or at a corner. So the best point of an edge follows from the best points of the children's edges and
-//! corners.
+//! Of points with equal value, the one with the lowest seq is the best, also if it is not a corner of the hull. Each
+//! corner therefore stores the best of the points that coincide with it, and each edge the best of the points strictly
+//! between its ends. A line that touches the merged hull along an edge touches each child's hull along a whole edge or
+//! at a corner. So the best point of an edge follows from the best points of the children's edges and corners.
 
 use crate::arbiter::LocalFlow;
 use crate::requests::SubmitSeq;
 use alloc::vec::Vec;
 
-/// A flow as a point of the hull: its depth and the age of its oldest request, which the load function weighs.
+/// A flow as a point, with the two numbers that the load function weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoadPoint {
     /// Summed weights of the flow's waiting requests, in thousandths; below 2⁶².
@@ -61,11 +61,12 @@ const BLOCK: usize = 8;
 #[derive(Clone, Debug, Default)]
 struct HullNode {
     stale: bool,
-    /// True if the chain is too long to keep, so that a query asks the node's children.
+    /// True if the chain is too long to keep, so that a query continues at the node's children.
     wide: bool,
     chain: Vec<HullCorner>,
-    /// The largest depth of the points below this node; `oldest` is their lowest `since`.
+    /// The largest depth of the points below this node, in thousandths.
     deepest: u64,
+    /// The lowest `since` of the points below this node; `u64::MAX` if there are none.
     oldest: u64,
     points: u32,
 }
@@ -127,7 +128,8 @@ impl HullTree {
         (root.points > 0).then_some((root.deepest, root.oldest))
     }
 
-    /// Returns the flow whose point has the greatest value in this direction; ties go to the lower seq.
+    /// Returns the flow whose point has the greatest value in this direction; `None` if the set is empty. Ties go to
+    /// the lower seq.
     pub(crate) fn furthest(&mut self, direction: LoadDirection) -> Option<LocalFlow> {
         self.extent()?;
         let mut best: Option<(u128, HullTieBreak)> = None;
@@ -228,8 +230,8 @@ impl HullCorner {
     }
 }
 
-/// Returns the turn of the path a → b → c at b. The result is above 0 if b lies below the line from a to c, with age
-/// upwards, and 0 if b lies on that line.
+/// Returns a number whose sign tells how the path a → b → c turns at b. It is above 0 if b lies below the line from a
+/// to c, where up means older, and 0 if b lies on that line.
 fn turn(a: &HullCorner, b: &HullCorner, c: &HullCorner) -> i128 {
     // Depths are below 2⁶² and ticks below 2⁴⁴, so differences fit.
     let depth =
@@ -265,8 +267,8 @@ fn merge(left: &[HullCorner], right: &[HullCorner], chain: &mut Vec<HullCorner>)
     drop_rising(chain);
 }
 
-/// Appends a corner to a chain, and drops the corners that then lie below the chain. `before` is the corner before
-/// `new` in the chain that `new` comes from; `None` if there is none.
+/// Appends a corner to a chain, and drops the corners that then lie below the chain. `before` is the corner that
+/// precedes `new` in the chain from which `new` comes; `None` if `new` is the first corner there.
 fn push(chain: &mut Vec<HullCorner>, new: HullCorner, before: Option<HullCorner>) {
     // Returns the best point on the new corner's own edge, if that edge lies on the line from `from`.
     let edge_from = |from: &HullCorner| {
@@ -298,7 +300,7 @@ fn push(chain: &mut Vec<HullCorner>, new: HullCorner, before: Option<HullCorner>
     chain.push(HullCorner { on_edge, ..new });
 }
 
-/// Drops the corners before the oldest point, because they are younger and shallower than it and never win.
+/// Drops the corners before the oldest point. They are younger and shallower than that point and never win.
 fn drop_rising(chain: &mut Vec<HullCorner>) {
     let rising = chain.windows(2).take_while(|pair| pair[1].since < pair[0].since).count();
     if rising > 0 {
@@ -351,7 +353,7 @@ mod tests {
             .map(|p| p.flow)
     }
 
-    /// Small coordinates make ties, duplicates and collinear points common; the parabola makes wide nodes.
+    /// With small coordinates, ties, duplicates and collinear points are common. Points on a parabola make nodes wide.
     #[test]
     fn agrees_with_a_scan() {
         let mut state = 42u64;

@@ -7,9 +7,9 @@
 //! adds none to a blocked class, and gives many rounds at once if one visit of the ring dispatches nothing.
 //!
 //! # The discipline
-//! Classes form a ring. Class *i* earns a quantum *qᵢ* of credit each time the ring reaches it and spends credit on its
-//! requests. Unspent credit is the class's *deficit dᵢ*: tokens promised and not yet served. A request pays its cost.
-//! The tokens that it really uses do not matter.
+//! Classes form a ring. A visit of class *i* can give it one quantum *qᵢ* of credit, and the class spends its credit on
+//! its requests. Unspent credit is the class's *deficit dᵢ*: tokens promised and not yet served. A request pays its
+//! cost. The tokens that it really uses do not matter.
 //!
 //! A pick visits the ring from the cursor. With head cost *cᵢ*, a ready class needs
 //!
@@ -21,7 +21,7 @@
 //!
 //! * the first class in ring order with kᵢ ≤ 1 wins, and every ready class passed on the way, each of which has kᵢ ≥ 2,
 //!   earns one quantum;
-//! * if no class has kᵢ ≤ 1, the whole ring earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk credit)
+//! * if no class has kᵢ ≤ 1, every ready class earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk credit)
 //!   and the first class with kᵢ = m wins. A request that costs a million quanta still takes one step.
 //!
 //! A class that can afford its next head keeps the cursor (it *stayed*), so a burst is spent in one turn. A class that
@@ -89,7 +89,7 @@ pub(crate) struct DrrState {
     rounds: Option<RoundsTree>,
     pub(crate) cursor: LocalFlow,
     pub(crate) stayed: bool,
-    /// The class that was just dispatched; `None` after the next look, which reports its new head.
+    /// The class of the last grant, until the next look reports the new head of that class. `None` at other times.
     turn: Option<LocalFlow>,
     /// Result of the last pick; `None` if no class was ready. Every change of the ring is followed by a look, and so by
     /// a new pick.
@@ -147,7 +147,7 @@ impl DrrState {
         LocalFlow::try_from(self.classes.len()).expect("classes fit in 32 bits")
     }
 
-    /// Returns true if a ring without requests equals a new ring, apart from its meter.
+    /// Returns true if the cursor is as in a new ring. For a ring without requests, only the meter can then differ.
     pub(crate) fn is_fresh(&self) -> bool {
         self.cursor == 0 && !self.stayed
     }
@@ -202,7 +202,7 @@ impl DrrState {
         state.ceiling = reached;
     }
 
-    /// Brings a class's stored deficit up to date.
+    /// Adds the credit that a class has earned since its last update to its stored deficit.
     fn update_deficit(&mut self, class: LocalFlow) {
         let Some(now) = self.rounds.as_ref().and_then(|rounds| rounds.get(class)) else { return };
         let state = &mut self.classes[class as usize];
@@ -238,7 +238,7 @@ impl DrrState {
         let cursor = &self.classes[self.cursor as usize];
         if self.stayed
             && let Some(head) = cursor.head
-            // The deficit is up to date: the class was touched when it stayed, and no class has earned credit since.
+            // The deficit is up to date: it was updated when the class stayed, and no class has earned credit since.
             && cursor.deficit >= u128::from(head.cost.0)
         {
             return Some((self.cursor, DrrTurn::Stays));
@@ -302,7 +302,7 @@ impl DrrState {
         self.update_deficit(class);
         let state = &mut self.classes[class as usize];
         if bulk == 0 && state.needed == 1 {
-            // The tree need not be updated: the look that follows the grant enters the class again.
+            // The tree need not be updated, because the look that follows the grant enters the class again.
             state.add_credit(1);
         }
     }
@@ -444,8 +444,8 @@ mod tests {
     use crate::requests::{RequestHandle, RequestTable, SubmitSeq};
     use crate::units::{Micros, Ticks};
 
-    /// A ring that is too long to be scanned, beside the same ring scanned: they pick the same class, give the same credit
-    /// and come to the same deficits.
+    /// Compares a ring that is too long to be scanned with the same ring if it is scanned. Both must pick the same
+    /// class, give the same credit and have the same deficits.
     #[test]
     fn a_long_ring_decides_as_a_scanned_one() {
         let mut state = 11u64;

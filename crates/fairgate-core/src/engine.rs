@@ -1,20 +1,20 @@
 //! The state machine of a pool, (state, now, event) → decisions, with handles and indexes instead of names.
 //!
 //! A [`PoolEngine`] knows requests by their [`RequestHandle`]s and flows by the queue at the end of a request's path.
-//! Ids and attributes belong to the layer above, [`Pool`](crate::Pool); use that one if you have names.
+//! Ids and attributes belong to the layer above; callers that have names use [`Pool`](crate::Pool).
 //!
-//! Each event takes three steps, in this order: [`PoolEngine::begin`] sets the time and expires requests past their
-//! timeout; then one method applies the event; then [`PoolEngine::finish`] grants the free slots.
+//! Each event takes three calls, in this order: [`PoolEngine::begin`] sets the time and expires requests past their
+//! timeout; then one method applies the event; then [`PoolEngine::finish`] grants the free slots. A *look* at the tree
+//! brings the readiness of its flows up to date (see `arbiter.rs`). In detail:
 //!
 //! 1. Time passes: rates fill, pauses end, requests become late. Requests whose deadline has come expire, lowest seq
-//!    first; then the tree looks.
-//! 2. The event is applied; then the tree looks.
+//!    first. Then comes a look.
+//! 2. The event is applied. Then comes a look.
 //! 3. While a slot is free and the root has a head, that head is charged at every level, placed on a worker and
-//!    granted; then the tree looks.
+//!    granted. After each grant comes a look.
 //!
-//! A *look* brings readiness up to date (see `arbiter.rs`). Readiness is updated at these looks only. This is a rule
-//! and not an optimisation: a flow that is ready for a moment in the middle of a step must not count as having been
-//! ready, because its lag would move.
+//! Readiness is updated at these looks only. This is a rule and not an optimisation: a flow that is ready for a moment
+//! in the middle of a step must not count as having been ready, because that would change its lag.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -211,8 +211,8 @@ fn cached_at(stated: &[(Arc<str>, Tokens)]) -> CachedAt {
     cached
 }
 
-/// Builds the present [`ArbiterContext`](crate::arbiter::ArbiterContext), borrowing only the engine's fields that the
-/// context contains.
+/// Builds the present [`ArbiterContext`](crate::arbiter::ArbiterContext). A macro borrows only those fields of the
+/// engine that the context contains.
 macro_rules! context {
     ($engine:ident) => {
         $crate::arbiter::ArbiterContext {
@@ -290,7 +290,7 @@ impl PoolEngine {
         }
     }
 
-    /// Grants slots for as long as a slot is free and a request may have it.
+    /// Grants slots while a slot is free and a request may have it.
     #[inline(never)]
     fn grant_free(&mut self, out: &mut impl EngineDecisionSink) {
         while self.requests.in_flight() < self.capacity && !self.workers.all_blocked() {
@@ -300,17 +300,17 @@ impl PoolEngine {
         }
     }
 
-    /// Number of requests that wait.
+    /// Returns the number of requests that wait.
     pub fn waiting(&self) -> u64 {
         self.requests.waiting()
     }
 
-    /// Number of requests in flight.
+    /// Returns the number of requests in flight.
     pub fn in_flight(&self) -> u64 {
         self.requests.in_flight()
     }
 
-    /// Greatest number of requests that may be in flight at once.
+    /// Returns the greatest number of requests that may be in flight at once.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -343,7 +343,8 @@ impl PoolEngine {
         }
     }
 
-    /// Returns the earliest time at which a waiting request expires.
+    /// Returns the earliest time at which a waiting request expires, in microseconds; `None` if no waiting request
+    /// expires.
     #[inline]
     fn next_expiry(&self) -> Option<u128> {
         let oldest = self.requests.oldest_waiting().zip(self.limits.queue_timeout);
@@ -359,8 +360,8 @@ impl PoolEngine {
         QueuePath(self.tree.queue_for(attributes))
     }
 
-    /// Submits a request, which is then either accepted and waits, or refused. The returned handle is the only way to
-    /// name the request later, so keep it.
+    /// Submits a request, which is then either accepted and waits, or refused. Keep the returned handle: no other
+    /// method finds the request later.
     pub fn submit(
         &mut self,
         path: QueuePath,
@@ -372,7 +373,7 @@ impl PoolEngine {
         let mut request = self.request(path, demand, want);
         let tested = self.check_admission(path, &request, want);
         if tested.is_err() {
-            // The path may have been created for this request only.
+            // If the path was created for this request only, it can be forgotten again.
             self.tree.emptied.push(self.tree.queues[path.0 as usize].flow);
         }
         let victim = tested?;
@@ -424,8 +425,8 @@ impl PoolEngine {
         Some(RejectionLimit { class: None, current: u128::from(self.waiting()), limit })
     }
 
-    /// Returns the request that must leave because the queue is full; `None` if the queue is not full, or if the
-    /// newcomer gets a slot at once and need not wait.
+    /// Returns the request that must leave because the queue is full, which can be the newcomer itself. Returns `None`
+    /// if the queue is not full, or if no request waits and a slot is free.
     #[inline]
     fn victim(&self, path: QueuePath, newcomer: &PoolRequestState) -> Option<EvictionVictim> {
         let full = self.waiting() >= self.limits.max_queue?;
@@ -564,7 +565,7 @@ impl PoolEngine {
         self.tree.capacity_changed();
     }
 
-    /// Applies a worker's arrival, change or departure. Waiting requests that no worker may take any more are rejected.
+    /// Applies a worker's arrival, change or departure. Rejects the waiting requests that no worker may take any more.
     /// The departure of an unknown worker changes nothing.
     pub fn change_worker(&mut self, change: &WorkerChange, out: &mut impl EngineDecisionSink) {
         if self.workers.change(change, self.now) {
@@ -591,8 +592,8 @@ impl PoolEngine {
     }
 
     /// Replaces the policy tree. Held flows stay held, waiting requests enter the new tree in order of arrival, and
-    /// requests in flight count in the new tree without being charged there. `attributes` returns the attributes of a
-    /// request.
+    /// requests in flight count in the new tree without being charged there. `attributes` must return the attributes of
+    /// the request with a given handle.
     pub fn replace_policy<'a>(
         &mut self,
         policy: Policy,
@@ -628,7 +629,8 @@ impl PoolEngine {
 
     fn grant(&mut self, handle: RequestHandle, out: &mut impl EngineDecisionSink) {
         let why = out.wants_why(handle).then(|| Box::new(self.why(handle)));
-        // The place is chosen before the tree is charged, and counted before anything looks at the next head.
+        // The place is chosen before the tree is charged. The worker counts the request before any look at the next
+        // head.
         let place = if self.workers.has_workers { self.place(handle) } else { None };
         let (request, flight) = self.tree.dispatch(handle, &mut self.requests, self.now);
         self.workers.stops_waiting(request.want);

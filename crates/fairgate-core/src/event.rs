@@ -1,4 +1,4 @@
-//! The events of a pool. Everything that a decision depends on arrives as one of these.
+//! The events of a pool. Apart from the pool's configuration, every input of a decision arrives as an event.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -25,7 +25,7 @@ pub struct PoolConfig {
     pub workers: Vec<WorkerChange>,
     /// The thresholds at which a worker counts as busy, for classes that state none of their own.
     pub busy: BusyThresholds,
-    /// Number of waiting tokens that one cached token outweighs when a worker is chosen.
+    /// Number of waiting tokens that one cached token counts for when a worker is chosen.
     pub overlap_credit: OverlapCredit,
 }
 
@@ -48,7 +48,7 @@ impl PoolConfig {
 /// One input of a pool, as a line of the journal states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request asks for a slot.
+    /// A client submits a request, which needs a slot.
     Submit(Box<Submit>),
     /// A granted request has ended; the event states the real usage if it is known.
     Release {
@@ -60,8 +60,7 @@ pub enum Event {
         /// is used instead.
         quota: Option<Tokens>,
     },
-    /// A client gives up a request. If the request waits, it leaves its queue; if it was granted, it ends without a
-    /// known usage.
+    /// A client gives up a request. A waiting request leaves its queue; a granted request ends without a known usage.
     Cancel {
         /// Id of the request that is cancelled.
         id: Arc<str>,
@@ -116,7 +115,7 @@ pub enum Event {
     },
 }
 
-/// A request that asks for a slot.
+/// A new request, which needs a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submit {
     /// Id of the request; unique among the requests that wait or are in flight.
@@ -201,9 +200,11 @@ pub struct WorkerChange {
     pub tokens_per_minute: Option<Option<PerMinute>>,
     /// Burst of the worker's rates, as the number of seconds of a rate that may be saved up; 10 on a new worker.
     pub burst_seconds: Option<BurstSeconds>,
-    /// Number of requests that the worker may start at once from now on; ignored without a request rate.
+    /// Number of requests that the worker may start right now; sets the level of its request rate. Ignored without a
+    /// request rate.
     pub requests_remaining: Option<u64>,
-    /// Number of tokens that the worker may use at once from now on; ignored without a token rate.
+    /// Number of tokens that the worker may use right now; sets the level of its token rate. Ignored without a token
+    /// rate.
     pub tokens_remaining: Option<u64>,
     /// Time until which the worker takes no requests; a new worker is not paused.
     pub pause_until: Option<Micros>,
@@ -217,11 +218,12 @@ pub const MAX_RANKS: u32 = 65_536;
 pub enum WorkerState {
     /// The worker takes requests as far as it has room.
     Up,
-    /// The worker takes no new requests for now; requests may wait for it.
+    /// The worker takes no new requests for now. Requests that already wait may go on waiting for it. A new request
+    /// that only overloaded workers may run is rejected.
     Overloaded,
-    /// The worker takes no new requests, and none may wait for it; requests in flight on it continue.
+    /// The worker takes no new requests, and no request may wait for it. Its requests in flight continue.
     Drain,
-    /// The worker leaves the pool and is forgotten.
+    /// The worker leaves the pool and is forgotten, and its requests in flight no longer count at any worker.
     Gone,
 }
 

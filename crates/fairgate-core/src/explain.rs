@@ -1,10 +1,10 @@
-//! Explains why a request was granted, and what a waiting request waits for. Explaining changes nothing.
+//! Explains why a request was granted, and what a waiting request waits for. No explanation changes the pool.
 //!
 //! The runner-up of a level is the flow that would have been picked if the winner had not been ready. The place of a
 //! waiting request is the number of grants that come before the request's own grant, provided that nothing else
 //! arrives, requests in flight end in the order in which they were granted, each request uses exactly its cost, time
-//! does not advance and nothing expires. The runner-up is computed by asking a copy of the node, and the place by
-//! running a copy of the whole pool. Both are therefore exact, and cost as much as the copy.
+//! does not advance and nothing expires. A copy of the node computes the runner-up, and a copy of the whole pool that
+//! is run forward computes the place. Both results are therefore exact, and cost as much as the copy.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -189,7 +189,7 @@ pub struct WaitingLevel {
     pub by: Attribute,
     /// Name of the request's flow at this level.
     pub flow: Arc<str>,
-    /// Readiness of the flow to dispatch a request now, with the obstacle if it is not ready.
+    /// Readiness of the flow to dispatch a request now. If the flow is not ready, this states the obstacle.
     pub readiness: FlowReadiness,
     /// Number of requests that wait in the flow.
     pub waiting: u32,
@@ -236,8 +236,8 @@ pub struct RequestsAhead {
 }
 
 impl Pool {
-    /// Returns the present trade-off of the load function if the root of the policy is a load node; `auto_tune` moves
-    /// it.
+    /// Returns the present trade-off of the load function, which `auto_tune` changes over time; `None` if the root of
+    /// the policy is not a load node.
     ///
     /// ```
     /// use fairgate_core::Pool;
@@ -264,8 +264,8 @@ impl Pool {
         }
     }
 
-    /// Reports whether a request is queued or in flight, and what a queued one waits for; `None` if no request with
-    /// this id waits or is in flight.
+    /// Returns the state of a request: queued, with the requests that go before it, or in flight. Returns `None` if no
+    /// request with this id waits or is in flight.
     pub fn request_location(&self, id: &str) -> Option<RequestLocation> {
         self.engine.request_location(self.request_ids.find(id)?)
     }
@@ -276,7 +276,7 @@ impl Pool {
     }
 
     /// Returns true if the request with this id is in flight and false if it waits; `None` if there is no such request.
-    /// Costs one look-up.
+    /// This costs one look-up of the id.
     pub fn is_in_flight(&self, id: &str) -> Option<bool> {
         let handle = self.request_ids.find(id)?;
         Some(self.engine.requests.get(handle).is_in_flight())
@@ -284,8 +284,8 @@ impl Pool {
 }
 
 impl PoolEngine {
-    /// Reports whether a request is queued or in flight, and what a queued one waits for; `None` if no request has this
-    /// handle.
+    /// Returns the state of a request: queued, with the requests that go before it, or in flight. Returns `None` if no
+    /// request has this handle.
     pub fn request_location(&self, handle: RequestHandle) -> Option<RequestLocation> {
         if !self.requests.is_live(handle) {
             return None;
@@ -329,7 +329,7 @@ impl PoolEngine {
         match flow.child {
             FlowChild::Node(node) => self.tree.nodes[node as usize].has_head(),
             FlowChild::Queue(queue) => {
-                // A flow in a group is not visited when its head's workers fill up.
+                // A flow in a group is not visited when its head's workers fill up, so its head may be outdated.
                 let queue = &self.tree.queues[queue as usize];
                 let watched = queue.watched[WatchRole::Head as usize].filter(|_| queue.is_grouped);
                 flow.head.is_some()
@@ -338,8 +338,8 @@ impl PoolEngine {
         }
     }
 
-    /// Runs a copy of the engine until the request is granted. Returns the requests granted before that, grouped by
-    /// flow, and their number; the number is `None` if the copy never grants the request.
+    /// Runs a copy of the engine until the request is granted. Returns the requests granted before it, grouped by flow,
+    /// and the number of these grants, which is `None` if the copy never grants the request.
     fn granted_before(&self, handle: RequestHandle) -> (Vec<RequestsAhead>, Option<u64>) {
         let mut engine = self.clone();
         engine.limits.queue_timeout = None;
@@ -376,7 +376,7 @@ impl PoolEngine {
         ahead.tokens += u128::from(request.cost.0);
     }
 
-    /// Returns the numbers that decide the grant of a request, which must be the head of the tree.
+    /// Returns the numbers that decide the grant of a request. The request must be the head of the tree.
     pub(crate) fn why(&self, handle: RequestHandle) -> GrantExplanation {
         let request = self.requests.get(handle);
         let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
@@ -413,7 +413,8 @@ fn choice(tree: &PolicyTree, index: u32, cx: ArbiterContext<'_>) -> FlowChoice {
     let mut node = tree.nodes[flow.node as usize].clone();
     let rule = rule(&mut node.discipline, flow.local, cx);
     let standing = standing(&mut node, flow.local, cx);
-    // The numbers are those of the contest that the runner-up lost; only its identity is computed without the winner.
+    // The numbers of both flows are from the node with the winner. Only the search for the runner-up leaves the winner
+    // out.
     let runner_up = next_without(&mut node.clone(), flow, cx).and_then(|next| {
         let name = node.flow_name(next, &tree.flows)?;
         Some((name, self::standing(&mut node, next, cx)))
@@ -421,7 +422,7 @@ fn choice(tree: &PolicyTree, index: u32, cx: ArbiterContext<'_>) -> FlowChoice {
     FlowChoice { by: node.level.node.by(), flow: flow.name.clone(), rule, standing, runner_up }
 }
 
-/// Returns the flow that the node would pick if the given flow were not ready.
+/// Returns the flow that the node would pick if the given flow were not ready; `None` if no other flow is ready.
 fn next_without(node: &mut TreeNode, flow: &TreeFlow, cx: ArbiterContext<'_>) -> Option<LocalFlow> {
     let view = FlowUpdate {
         head: None,
@@ -535,7 +536,7 @@ fn level(
             *slots = slots.filter(|_| !blocked);
         }
         FlowStanding::Bands { cap, .. } => *cap = name.directive.cap.unwrap_or(*cap),
-        // While no worker takes anything, a flow need not have been looked at, and may still count as ready.
+        // While no queue's head has an open worker, a flow need not have been looked at, and may still count as ready.
         FlowStanding::Drr { head_cost, rounds_needed, .. } if blocked => {
             (*head_cost, *rounds_needed) = (None, None);
         }

@@ -1,8 +1,8 @@
 //! Live fairness of a pool: the tokens that every flow got, the tokens that the flow was due, and the bound on the
 //! difference between the two.
 //!
-//! The derivations are with the code that they describe: of due, got and their bound in [`crate::meter`], of the lag in
-//! [`crate::share`] and of the deficit in [`crate::drr`].
+//! Each derivation is with the code that it describes: that of due, got and their bound in [`crate::meter`], that of
+//! the lag in [`crate::share`], and that of the deficit in [`crate::drr`].
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::tree::{Discipline, FlowChild, TreeFlow, TreeNode};
 use crate::units::{Micros, PerWeight, Percentage, Weight};
 
-/// The fairness of a node that has at least one flow. Flows without requests may have been forgotten.
+/// The fairness of a node that has at least one flow. Forgotten flows are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFairness {
     /// Names of the flows around the node, from the root down; empty for the root.
@@ -90,7 +90,7 @@ pub struct CapUse {
 }
 
 impl CapUse {
-    /// Returns the use in thousandths. It is 1000 if the cap was reached whenever a request waited.
+    /// Returns the use in thousandths. The use is 1000 if the cap was reached whenever a request waited.
     pub fn thousandths(self) -> u64 {
         let thousandths = self.used.saturating_mul(1000).checked_div(self.allowed).unwrap_or(0);
         u64::try_from(thousandths).unwrap_or(u64::MAX)
@@ -200,8 +200,9 @@ impl PoolEngine {
         }
     }
 
-    /// Returns the submission time of the request that has waited longest in a flow. Each queue knows its oldest
-    /// request, so this takes a step for each queue in the flow and none for each request.
+    /// Returns the submission time of the request that has waited longest in a flow; `None` if nothing waits. Each
+    /// queue knows its oldest request, so the cost depends on the number of queues in the flow and not on the number of
+    /// requests.
     fn oldest(&self, flow: &TreeFlow) -> Option<Micros> {
         if flow.waiting == 0 {
             return None;

@@ -1,7 +1,7 @@
-//! Flow names, with the settings that operators gave to each name, the flows that have the name, and the requests in
-//! flight of these flows.
+//! Flow names. Each has the settings that events gave to the name, the flows that have the name, and the number of
+//! requests in flight in these flows.
 //!
-//! A name is known for as long as a flow has it or a setting exists for it.
+//! A name is known while a flow has it or a setting exists for it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -32,11 +32,11 @@ pub(crate) struct FlowName {
     pub(crate) flows: Vec<u32>,
     /// Number of flows with this name in which a request waits.
     pub(crate) backlogged: u32,
-    /// Number of requests in flight in flows with this name, each request counted once. Only counted if an event has
-    /// set a cap.
+    /// Number of requests in flight in flows with this name, each request counted once. Only kept if an event has set
+    /// the cap of the name.
     pub(crate) in_flight: u64,
     pub(crate) directive: FlowDirective,
-    /// Use of the cap that an event has set; counts nothing if no event has set one.
+    /// Use of the cap that an event has set. Counts nothing if no event has set a cap.
     pub(crate) cap_meter: CapMeter,
 }
 
@@ -50,8 +50,8 @@ pub(crate) struct FlowDirective {
 }
 
 impl FlowName {
-    /// Returns true if the requests in flight have reached the cap that an event has set; `None` if no event has set a
-    /// cap.
+    /// Returns true if the requests in flight have reached the cap that an event has set; `None` if no event has set
+    /// the cap.
     pub(crate) fn at_cap(&self) -> Option<bool> {
         let cap = self.directive.cap?;
         Some(cap.is_some_and(|cap| self.in_flight >= cap))
@@ -59,7 +59,7 @@ impl FlowName {
 }
 
 impl FlowNames {
-    /// Returns the number of a name; a name that is not known yet gets a new number.
+    /// Returns the number of a name. A name that is not known yet gets a new number.
     pub(crate) fn intern(&mut self, by: Attribute, text: &str) -> u32 {
         if let Some(number) = self.find(by, text) {
             return number;
@@ -126,8 +126,8 @@ fn hash_of(by: Attribute, text: &str) -> u64 {
     hash_text(by as u64, text)
 }
 
-/// Returns the hash of a text; equal texts with different `realm`s, such as the names of two attributes, have different
-/// hashes. Hash tables are only read by key, so their order cannot affect a decision.
+/// Returns the hash of a text within a `realm`, such as an attribute, so that equal texts of two realms hash
+/// differently. Hash tables are only read by key, so their order cannot affect a decision.
 pub(crate) fn hash_text(realm: u64, text: &str) -> u64 {
     let mut hasher = FixedState::with_seed(0x6661_6972_6761_7465).build_hasher();
     hasher.write_u64(realm);

@@ -4,14 +4,14 @@
 //! A node resets every load, drr or bands flow, and a share flow whose score is 0 or below virtual time. Forgetting
 //! such a flow cannot change a decision, but its meter is lost. Call a flow *listed* if the policy lists it or an event
 //! gave it a weight or a cap. A flow with a used meter is kept if the flow and all flows around it are listed. There
-//! are few such flows, and their meters are worth keeping. Flows of load nodes have no such meter.
+//! are few such flows, and their meters are worth keeping. Flows of load nodes have no meter that counts here.
 //!
 //! The set of remembered flows follows from the events alone, so replicas agree on it and snapshots are equal.
 //!
-//! Three kinds of flows without requests are remembered for their state. A share flow is remembered until virtual time
-//! has passed its score, because the score must exist when the flow returns. A flow with a drr node inside is
-//! remembered once the cursor of that node has moved, and a flow with an `auto_tune` load node inside once that node
-//! had a request. All other flows are forgotten when they are idle.
+//! Three kinds of flows without requests are kept because of their state. A share flow is kept until virtual time has
+//! passed its score, because the score must exist when the flow returns. A flow with a drr node inside is kept once the
+//! cursor of that node has moved. A flow with an `auto_tune` load node inside is kept once that node had a request. All
+//! other flows are forgotten when they are idle, unless their meters are kept as above.
 
 use crate::queue::RequestQueue;
 use crate::tree::{Discipline, FlowChild, PolicyTree, ROOT, path_hash};
@@ -44,7 +44,7 @@ impl PolicyTree {
         node.locals[local as usize]
     }
 
-    /// Returns true if a flow has not been forgotten yet. The list of emptied flows may name a flow more than once.
+    /// Returns true if a flow has not been forgotten yet. The list of emptied flows may contain a flow more than once.
     fn is_remembered(&self, flow: u32) -> bool {
         let state = &self.flows[flow as usize];
         let node = &self.nodes[state.node as usize];
@@ -150,7 +150,7 @@ impl PolicyTree {
             }
         }
         self.free.flows.push(flow);
-        // The flow around it may now be without state as well.
+        // The flow around the forgotten flow may now be without state as well.
         if let Some(parent) = parent.filter(|_| node != ROOT) {
             self.emptied.push(parent);
         }

@@ -1,8 +1,9 @@
-//! Room in a full queue: tests the limits for a newcomer, and finds the request that leaves if there is no room.
+//! Room in a full queue: tests the limits of classes for a newcomer, and finds the request that leaves if the pool's
+//! queue is full.
 //!
 //! The flow with the largest backlog makes room. At each node, from the root down, the flow with the most waiting
-//! requests is chosen, and then the last request of the queue that is reached. Each node keeps its fullest flow in a
-//! tournament tree, so the choice costs O(log flows) per level.
+//! requests is chosen. The last request of the queue at the end of this path leaves. Each node keeps its fullest flow
+//! in a tournament tree, so the choice costs O(log flows) per level.
 
 use alloc::vec::Vec;
 
@@ -27,7 +28,7 @@ impl PolicyTree {
     }
 
     /// Returns the request that must make room for a newcomer to a queue. This is the last request of the fullest flow,
-    /// chosen level by level.
+    /// which is chosen level by level with the newcomer counted in.
     pub(crate) fn victim(
         &self,
         queue: u32,
@@ -66,8 +67,8 @@ impl PolicyTree {
         }
     }
 
-    /// Returns the first class limit, from the root down, that is already reached on the path to a queue; `None` if
-    /// none is.
+    /// Returns the first class limit, from the root down, that is already reached on the path to a queue; `None` if no
+    /// limit is reached.
     pub(crate) fn class_limit(
         &self,
         queue: u32,

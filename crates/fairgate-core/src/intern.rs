@@ -1,9 +1,10 @@
-//! Shared numbers for equal values that many requests have in common.
+//! A table that gives equal values one shared number. It is for values that many requests have in
+//! common.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// A table with reference counts, in which equal values share a number for as long as anyone holds that number.
+/// A table with reference counts. Equal values share a number while the number has at least one holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Interner<T> {
     numbers: BTreeMap<T, u32>,
@@ -17,7 +18,7 @@ impl<T: Ord + Clone> Interner<T> {
         Self { numbers: BTreeMap::new(), values: Vec::new(), free: Vec::new() }
     }
 
-    /// Returns the number of a value and counts one more holder; a new value gets a free number.
+    /// Returns the number of a value and counts one more holder. A new value gets a free number.
     pub(crate) fn hold(&mut self, value: &T) -> u32 {
         if let Some(number) = self.numbers.get(value) {
             self.values[*number as usize].1 += 1;
@@ -43,7 +44,7 @@ impl<T: Ord + Clone> Interner<T> {
         self.values[number as usize].1 += 1;
     }
 
-    /// Counts one holder of a number less; the last holder frees the number.
+    /// Counts one holder less of a number. The number becomes free when it has no holder left.
     pub(crate) fn release(&mut self, number: u32) {
         let (value, holders) = &mut self.values[number as usize];
         *holders -= 1;

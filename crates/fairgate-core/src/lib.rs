@@ -24,7 +24,7 @@
 //! the same through load as the root                         O(log² n) typically, O(√n · log² n) against an adversary
 //! a load node inside another node                           one step for each such node per tick
 //! placing a granted request                                 O(P)
-//! a place fills or frees                                    the demands that relied on it, then the queues that
+//! a place fills or frees                                    the demands whose witness it is, then the queues that
 //!                                                           watch a demand that thereby opened or closed
 //! hold, resume, weight or cap of a flow                     O(copies of that flow · d · log n)
 //! partitioned root: a flow becomes active or idle,          O(n log n), n ≤ capacity

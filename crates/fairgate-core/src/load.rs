@@ -5,41 +5,42 @@
 //! words only; the thresholds below are ours, and so are `max_wait_ticks` and α above ½.
 //!
 //! # The discipline
-//! Each flow *i* has a depth Qᵢ, the summed weights of its waiting requests, and an age Dᵢ, the ticks since its oldest
-//! waiting request was submitted. A tick is one ended request, so the clock runs only while requests end, and the order
-//! of flows shifts only under load. A free slot goes to the ready flow with the largest
+//! Each flow *i* has a depth Qᵢ, the sum of the weights of its waiting requests, and an age Dᵢ, the number of ticks
+//! since its oldest waiting request was submitted. The pool counts one tick for each request in flight that ends, so
+//! ages grow only while requests end. A free slot goes to the ready flow with the largest
 //!
 //! ```text
 //!     L(i) = α · Qᵢ/Qmax + (1 − α) · Dᵢ/Dmax
 //! ```
 //!
 //! where Qmax and Dmax are the greatest depth and age of the ready flows. With α = 0 the flow that has waited longest
-//! goes next; with α = ½ depth and age count alike. Multiplied by 10⁶·Qmax·Dmax, the comparison of loads is one of
-//! integers,
+//! goes next; with α = ½ depth and age count alike. Multiplying each load by 10⁶·Qmax·Dmax leaves integers that compare
+//! in the same order:
 //!
 //! ```text
 //!     α·Dmax·Qᵢ + (10⁶ − α)·Qmax·Dᵢ           α in millionths; a maximum of 0 counts as 1
 //! ```
 //!
-//! and of equal loads the one whose head was submitted first wins. The load is computed when a slot is granted, not
-//! when the request is submitted.
+//! Ties go to the flow whose head was submitted first. The load is computed when a slot is granted, not when the
+//! request is submitted.
 //!
-//! Without a bound, the function can starve a flow. Above α = ½ this is always possible; at the default α it is
+//! Without a bound, the function can starve a flow. Above α = ½ this is always possible. At the default α it is
 //! possible if the depth of another flow grows faster than the age of the first. `max_wait_ticks` is the bound. A ready
-//! flow whose age has reached the bound is *late*, if a worker is open for its oldest request. It goes before all flows
-//! that are not late, and dispatches its oldest request. Of several late flows, the one with the oldest request goes
-//! first. So an oldest request with an open worker waits at most `max_wait_ticks` ticks, and then only for the requests
-//! that became late before it.
+//! flow whose age has reached the bound is *late* if a worker is open for its oldest request. A late flow goes before
+//! all flows that are not late, and dispatches its oldest request. Of several late flows, the one with the oldest
+//! request goes first. So an oldest request with an open worker waits at most `max_wait_ticks` ticks, plus the time for
+//! the requests that became late before it.
 //!
-//! `auto_tune` moves α by 0.01 a tick: down if ages differ much between flows (a coefficient of variation over ½:
-//! 4·(nΣD² − (ΣD)²) > (ΣD)²), otherwise up, to ½ at most, if the total depth grows (the average of the newer five of
-//! the last ten totals is more than 1.2 times the average of the older five).
+//! `auto_tune` moves α by at most 0.01 per tick. α falls if ages differ much between flows (a coefficient of variation
+//! over ½: 4·(nΣD² − (ΣD)²) > (ΣD)²). Otherwise α rises, to ½ at most, if the total depth grows: of the last ten
+//! totals, the average of the newer half is more than 1.2 times the average of the older half.
 //!
 //! # Without a scan
 //! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ). The age is Dᵢ = now − sinceᵢ, where sinceᵢ is the tick at which
-//! the oldest request was submitted, which stays the same as ticks pass. So the winner is an extreme point of a set
-//! that changes by one point per event: `HullTree` (in `convex_hull.rs`) finds this point without looking at every
-//! flow. Auto-tune keeps Σsince and Σsince², from which ΣD and ΣD² follow at any tick.
+//! the oldest request was submitted. sinceᵢ does not change as ticks pass. So each flow is a fixed point (Qᵢ, sinceᵢ)
+//! until an event changes the flow, and the winner is an extreme point of the set of these points. `HullTree` (in
+//! `convex_hull.rs`) finds the winner without looking at every flow. Auto-tune keeps Σsince and Σsince², from which ΣD
+//! and ΣD² follow at any tick.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -65,7 +66,7 @@ pub(crate) struct LoadState {
     /// The present trade-off between depth and age, in millionths.
     pub(crate) alpha: u32,
     auto_tune: bool,
-    /// True once a request has been in the node; auto-tune's history begins then.
+    /// True once a request has entered the node. The history of auto-tune begins then.
     begun: bool,
     max_wait: Option<u64>,
     /// The last totals of the queue depth over all flows, in thousandths, oldest first.
@@ -81,12 +82,12 @@ pub(crate) struct LoadState {
 pub(crate) struct LoadFlowState {
     /// Summed weights of the flow's waiting requests, in thousandths.
     pub(crate) depth: u64,
-    /// The flow's oldest waiting request, as of the last look.
+    /// The flow's oldest waiting request at the last look; `None` if none waited.
     oldest: Option<OldestRequest>,
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub(crate) got: i128,
-    /// Key of the flow's entry in `may_be_late`; `None` if it has no entry.
+    /// Key of the flow's entry in `may_be_late`; `None` if the flow has no entry.
     late_key: Option<SubmitSeq>,
 }
 
@@ -157,7 +158,7 @@ impl LoadState {
         !self.auto_tune || !self.begun
     }
 
-    /// Notes that a request has been in the node.
+    /// Records that a request has entered the node.
     pub(crate) fn mark_begun(&mut self) {
         self.begun = true;
     }
@@ -192,7 +193,7 @@ impl LoadState {
         (now.0 - oldest.tick.0 >= limit).then_some((*flow, oldest.request))
     }
 
-    /// Returns true if a flow is late now, so that it goes before all others.
+    /// Returns true if some flow is late now and therefore goes before all others.
     pub(crate) fn is_late(&self, now: Ticks) -> bool {
         self.first_late_flow(now).is_some()
     }
@@ -294,7 +295,8 @@ impl Arbiter for LoadState {
     }
 }
 
-/// Returns true if the coefficient of variation of the flows' ages is over one half, that is 4·(nΣD² − (ΣD)²) > (ΣD)².
+/// Returns true if the coefficient of variation of the flows' ages is over one half, that is, if 4·(nΣD² − (ΣD)²) >
+/// (ΣD)².
 fn ages_differ(flows: u128, sum: u128, squares: u128) -> bool {
     let (low, high) = (4 * flows).carrying_mul(squares, 0);
     let (other_low, other_high) = (5 * sum).carrying_mul(sum, 0);
@@ -316,7 +318,8 @@ fn grows(history: &[u128]) -> bool {
 mod tests {
     use super::*;
 
-    /// 1 and 4 have a coefficient of variation of 3/5, 1 and 3 of exactly one half; so do 2⁴⁴ times as much.
+    /// The ages 1 and 4 have a coefficient of variation of 3/5, and the ages 1 and 3 of exactly one half. Ages that are
+    /// 2⁴⁴ times as large have the same coefficients.
     #[test]
     fn ages_differ_where_they_vary_by_over_half() {
         for scale in [1, 1 << 44, 1 << 60] {

@@ -26,7 +26,7 @@ pub struct Policy {
     root: Arc<PolicyNode>,
 }
 
-/// One level of the tree, which divides service between the flows of one attribute.
+/// One level of the tree, which divides service between flows by the value of one attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyNode {
     /// Deficit round robin over a fixed list of classes; see [`crate::drr`].
@@ -409,7 +409,8 @@ fn check(node: &PolicyNode, depth: usize, path: &mut String) -> Result<u64, Poli
             if share.partition && depth > 1 {
                 return fail(path, ".partition", PolicyProblem::PartitionBelowRoot);
             }
-            // The node's own inside first: if classes share it, an error in it belongs to the node.
+            // The node's own inside is checked first, so that an error in it is reported at the node and not at a class
+            // that shares it.
             let inside = check_inside(&share.inside, depth, path)?;
             inside.saturating_add(check_share_classes(share, inside, depth, path)?)
         }
@@ -434,8 +435,8 @@ fn check(node: &PolicyNode, depth: usize, path: &mut String) -> Result<u64, Poli
     Ok(below.saturating_add(1))
 }
 
-/// Checks the classes of a share node, and returns the number of policy nodes below the classes. The parameter `inside`
-/// is the number of nodes in the policy that the share node's field `inside` states, which the caller has checked.
+/// Checks the classes of a share node, and returns the number of policy nodes below the classes. `inside` is the number
+/// of nodes in the node's own inside, which the caller has checked.
 fn check_share_classes(
     share: &SharePolicy,
     inside: u64,
@@ -464,8 +465,8 @@ fn check_share_classes(
 }
 
 /// Checks that class names are unique, that the default is one of them, and that the inside of each class is valid.
-/// Returns the number of nodes inside all classes. `counted` is an inside that was checked before, with its number of
-/// nodes. For a class with that same inside, the number is added without another check.
+/// Returns the number of nodes inside all classes. `counted` is an inside that the caller has checked, with its number
+/// of nodes. For a class with that same inside, the number is added without another check.
 fn check_classes<'a>(
     classes: impl Iterator<Item = (&'a str, &'a FlowInside)> + Clone,
     default: Option<&str>,

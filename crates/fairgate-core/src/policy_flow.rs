@@ -1,13 +1,14 @@
 //! The flow of a request in each node of a policy tree, with the flow's weight, its cap and its inside. Other crates
-//! call these methods instead of reading the tree themselves.
+//! call these methods, so that no other crate interprets the tree.
 
 use crate::attribute::{Attribute, DEFAULT_FLOW};
 use crate::policy::{FlowInside, Policy, PolicyNode, QueuePolicy};
 use crate::units::Weight;
 
 impl PolicyNode {
-    /// Returns the name of the flow of a request in this node. `named` is the request's value of the node's attribute,
-    /// if it has one. If the node lists its classes and `named` is none of them, returns the default class.
+    /// Returns the name of the flow of a request in this node. `named` is the request's value of the node's attribute;
+    /// `None` if the request has no such attribute. If the node lists its classes and `named` is none of them, returns
+    /// the default class.
     pub fn flow_of<'a>(&'a self, named: Option<&'a str>) -> &'a str {
         match (named, self.default_class()) {
             (Some(name), Some(_)) if self.inside_of(name).is_some() => name,
@@ -16,8 +17,8 @@ impl PolicyNode {
         }
     }
 
-    /// Returns the class of requests that name none of the node's classes; `None` if the node lists no classes, so that
-    /// every name is a flow.
+    /// Returns the class for requests that name none of the node's classes; `None` if the node lists no classes, so
+    /// that every name is a flow.
     pub fn default_class(&self) -> Option<&str> {
         let (default, first) = match self {
             Self::Drr(n) => (&n.default, n.classes.first().map(|class| &class.name)),
@@ -45,7 +46,7 @@ impl PolicyNode {
         }
     }
 
-    /// Returns the node inside a flow; `None` if a queue is inside, or if the node has no such class.
+    /// Returns the node inside a flow; `None` if a queue is inside the flow, or if the node has no such class.
     pub fn node_inside_of(&self, flow: &str) -> Option<&PolicyNode> {
         match self.inside_of(flow)? {
             FlowInside::Node(node) => Some(node),
@@ -61,8 +62,8 @@ impl PolicyNode {
         })
     }
 
-    /// Returns the weight that the policy gives a flow; in a drr node, the quantum of the flow's class. `None` in a
-    /// load or bands node, and for a name that is none of the listed classes.
+    /// Returns the weight that the policy gives a flow; in a drr node, this is the quantum of the flow's class. Returns
+    /// `None` in a load or bands node, and for a name that is none of the listed classes.
     pub fn weight_of(&self, flow: &str) -> Option<Weight> {
         match self {
             Self::Drr(n) => {
@@ -78,7 +79,7 @@ impl PolicyNode {
         }
     }
 
-    /// Returns the cap that the policy gives a flow; `None` without a cap, and always in drr and load nodes.
+    /// Returns the cap that the policy gives a flow; `None` if the flow has no cap, and always in drr and load nodes.
     pub fn cap_of(&self, flow: &str) -> Option<u64> {
         match self {
             Self::Bands(n) => n.classes.iter().find(|class| *class.name == *flow)?.cap,
@@ -92,8 +93,8 @@ impl PolicyNode {
 }
 
 impl Policy {
-    /// Iterates over the nodes on the way of a request, from the root down, each with the request's flow in it. `named`
-    /// returns the request's attributes.
+    /// Iterates over the nodes on a request's path, from the root down, each with the request's flow in that node.
+    /// `named` returns the request's value of an attribute.
     pub fn path_of<'a>(
         &'a self,
         named: impl Fn(Attribute) -> Option<&'a str>,
@@ -107,7 +108,7 @@ impl Policy {
         })
     }
 
-    /// Returns the rules of the queue in which a request waits. `named` returns the request's attributes.
+    /// Returns the rules of the queue in which a request waits. `named` returns the request's value of an attribute.
     pub fn queue_of<'a>(&'a self, named: impl Fn(Attribute) -> Option<&'a str>) -> QueuePolicy {
         let innermost = self.path_of(named).last();
         match innermost.and_then(|(node, flow)| node.inside_of(flow)) {
@@ -140,7 +141,8 @@ mod tests {
         }
     }
 
-    /// A share of two classes, of which `batch` is the default, and `chat` is shared by tenant with `edf` queues.
+    /// Builds a share node with the classes `chat` and `batch`, of which `batch` is the default. Inside `chat` is a
+    /// share node by tenant with `edf` queues.
     fn by_class() -> Policy {
         let tenants =
             SharePolicy { inside: FlowInside::EDF, ..SharePolicy::new(Attribute::Tenant) };

@@ -1,5 +1,5 @@
-//! A policy prepared for use. Class names are indexed once, and all nodes built from one level of the policy share the
-//! index.
+//! A policy prepared for use. The classes of each level are indexed by name once, and all nodes built from one level
+//! share the index.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) struct PolicyLevel {
     pub(crate) has_limits: bool,
 }
 
-/// The settings of a class besides its weight.
+/// The settings of a class, apart from its weight and its cap.
 #[derive(Debug)]
 pub(crate) struct ClassLevel {
     name: Box<str>,
@@ -73,7 +73,7 @@ impl PolicyLevel {
         Arc::new(Self { node: node.clone(), by_name, classes, default_class, inside, has_limits })
     }
 
-    /// Returns the name of the flow, in a node of this level, that a request with these attributes belongs to.
+    /// Returns the name of the flow to which a request with these attributes belongs in a node of this level.
     pub(crate) fn flow_name<'a>(&'a self, attributes: &'a Attributes) -> &'a str {
         let name = attributes.get(self.node.by());
         if self.classes.is_empty() {
@@ -99,8 +99,8 @@ impl PolicyLevel {
         self.class_level(name).map_or(&self.inside, |class| &class.inside)
     }
 
-    /// Returns the busy thresholds inside a flow. These are the thresholds of the flow's class if the class states any,
-    /// otherwise the thresholds that apply around the node.
+    /// Returns the busy thresholds inside a flow: those of the flow's class if the class states any, otherwise those
+    /// that apply around the node.
     pub(crate) fn busy(&self, name: &str, around: BusyThresholds) -> BusyThresholds {
         let own = self.class_level(name).map(|class| class.busy);
         own.filter(BusyThresholds::is_stated).unwrap_or(around)
@@ -120,7 +120,7 @@ impl PolicyLevel {
         })
     }
 
-    /// Returns the cap that the policy gives a flow; `None` if it gives none, and always in drr and load nodes.
+    /// Returns the cap that the policy gives a flow; `None` if the flow has no cap, and always in drr and load nodes.
     pub(crate) fn cap(&self, name: &str) -> Option<u64> {
         let class = self.class(name).map(|class| class as usize);
         match &*self.node {
@@ -141,7 +141,7 @@ impl PolicyLevel {
         self.classes.iter().map(|class| &*class.name)
     }
 
-    /// Returns true if the policy names this flow. The number of such flows is bounded by the size of the policy.
+    /// Returns true if the policy lists this flow by name. The size of the policy bounds the number of such flows.
     pub(crate) fn is_listed(&self, name: &str) -> bool {
         match &*self.node {
             PolicyNode::Share(share) if share.classes.is_empty() => {
@@ -171,7 +171,7 @@ impl PolicyLevel {
         repeats
     }
 
-    /// Returns the height of the tree below and including this level, in nodes.
+    /// Returns the height of the tree from this level down, in nodes, with this level included.
     pub(crate) fn height(&self) -> usize {
         let insides = self.classes.iter().map(|class| &class.inside).chain([&self.inside]);
         let below = insides.map(|inside| match inside {

@@ -1,12 +1,12 @@
 //! The pool as callers see it, with requests and flows known by name. This layer owns the ids and attributes of
-//! requests and uses the terms of the journal.
+//! requests and takes its terms from the journal.
 //!
 //! The [`PoolEngine`] below this layer knows only handles and resolved paths. This layer finds a request by its id,
 //! refuses a duplicate, keeps the attributes of each request for a change of the policy, and adds names to decisions.
 //! Every caller uses this layer: the gateway's runtime, replay and Python.
 //!
-//! [`Pool::apply`] is the single entry. Ordered events with their times go in, and decisions come out. A replicated log
-//! can feed the pool, because decisions depend on nothing but the events.
+//! [`Pool::apply`] is the single entry. Ordered events with their times go in, and decisions come out. An ordered,
+//! replicated log can feed the pool, because decisions depend on nothing but the events.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -85,7 +85,7 @@ impl PoolRequestIds {
         Some(entry)
     }
 
-    /// Removes the request with this id if there is one and `ends` returns true for its handle.
+    /// Removes the request with this id if the request exists and `ends` returns true for its handle.
     fn remove_where(&mut self, id: &str, ends: impl FnOnce(RequestHandle) -> bool) {
         let Self { by_id, entries } = self;
         let is_it = |handle: &u32| *id_of(entries, *handle) == *id;
@@ -113,7 +113,7 @@ struct NamedDecisions<'a, S> {
 }
 
 impl<S: DecisionSink> EngineDecisionSink for NamedDecisions<'_, S> {
-    // Inlined: each caller passes a decision of a known kind, and only a grant needs work here.
+    // Inlined, because each caller passes a decision of a known kind, and only a grant needs work here.
     #[inline(always)]
     fn decided(
         &mut self,
@@ -178,8 +178,8 @@ impl Pool {
     ) -> Result<(), TimeWentBackError> {
         let Self { engine, request_ids } = self;
         engine.begin(at, &mut NamedDecisions { request_ids, sink })?;
-        // Every request causes these two events, so they are destructured here. The others are passed by reference,
-        // because dropping a partly moved event costs more than handling these two.
+        // Every request causes a submit and a release, so these two are destructured here. The other events are passed
+        // by reference, because dropping a partly moved event costs more than handling these two.
         match event {
             Event::Submit(submit) => Self::submit(engine, request_ids, submit, sink),
             Event::Release { id, tokens, quota } => {
@@ -250,17 +250,17 @@ impl Pool {
         }
     }
 
-    /// Number of requests that wait.
+    /// Returns the number of requests that wait.
     pub fn waiting(&self) -> u64 {
         self.engine.waiting()
     }
 
-    /// Number of requests in flight.
+    /// Returns the number of requests in flight.
     pub fn in_flight(&self) -> u64 {
         self.engine.in_flight()
     }
 
-    /// Greatest number of requests that may be in flight at once.
+    /// Returns the greatest number of requests that may be in flight at once.
     pub fn capacity(&self) -> u64 {
         self.engine.capacity
     }
@@ -275,7 +275,7 @@ impl Pool {
         self.engine.now
     }
 
-    /// Number of granted requests that have ended.
+    /// Returns the number of granted requests that have ended.
     pub fn ticks(&self) -> Ticks {
         self.engine.ticks
     }

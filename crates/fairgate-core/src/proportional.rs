@@ -1,9 +1,8 @@
 //! Proportional credit weights: assigns ready tasks to idle agents.
 //!
 //! Projects have tasks, agents work on them, and every project has a *credit weight* that sets its part of the tokens.
-//! [`schedule`] takes a [`ScheduleSnapshot`] of all of them and returns [`TaskAssignment`]s. The function is pure,
-//! which means that equal snapshots give equal assignments everywhere, and nothing is remembered between two calls of
-//! the function.
+//! [`schedule`] takes a [`ScheduleSnapshot`] of all of them and returns [`TaskAssignment`]s. The function is pure:
+//! equal snapshots give equal assignments everywhere, and no call remembers an earlier call.
 //!
 //! # Source
 //!
@@ -19,7 +18,7 @@
 //!
 //! ```text
 //!     u     w
-//!     ── − ──            negative: owed;   positive: ahead of its share
+//!     ── − ──            below 0: owed;   above 0: ahead of its share
 //!     ΣT    ΣW
 //! ```
 //!
@@ -35,29 +34,29 @@
 //! agent goes to the project with the lowest gap, and the agent's work raises u. So the gaps move towards 0, and usage
 //! approaches the ratio of the weights. A gap is computed in 256 bits, so that it is exact for any number of projects
 //! with up to 2^64 − 1 tokens each. Strict mode computes it in 128 bits whenever ΣW and ΣT are below 2^63, because 128
-//! bits then suffice. If no project used anything, 1 is taken for ΣT. Then every gap is −w, and the project with the
+//! bits then suffice. If no project used any tokens, ΣT counts as 1. Then every gap is −w, and the project with the
 //! greatest weight goes first. Projects with equal gaps go in the order in which they are listed.
 //!
 //! The *min-task guarantee* is compared before the gap: a project that completed no task in the window goes before all
-//! projects that did, however small its weight. So no project starves: weight 1 beside weight 1000 still gets its one
-//! task.
+//! projects that did, however small its weight. So no project starves: a project of weight 1 beside one of weight 1000
+//! still gets its one task.
 //!
 //! # The tests before a start
 //!
 //! The idle agents are assigned one after another. The first project in the order above that can start a task gets the
 //! agent. A project can start a task if it is active, has budget left, has fewer agents at work than it may have at
 //! once, has a free workspace (if workspaces are counted), and has a ready task whose preferred workspace is free. Of
-//! several such tasks it starts the first by priority (lower first), then by id. If the global budget is spent, no
-//! project gets an agent.
+//! several such tasks the project starts the first by priority (lower first), then by id. If the global budget is
+//! spent, no project gets an agent.
 //!
 //! # Classic and strict
 //!
 //! [`ScheduleMode::Classic`] is the algorithm as it was published. It looks at the snapshot only. Between two
-//! assignments it updates only the numbers of agents and the tasks already assigned. This has four weaknesses. With ten
-//! idle agents, a project that is one token behind gets all ten. A budget with one token left lets any number of tasks
-//! start. One free workspace is given to every task. And the tokens of projects that have nothing to do are part of ΣT,
-//! so that the other projects look owed for a long time. [`ScheduleMode::Strict`] avoids these with the following
-//! rules:
+//! assignments it updates only the numbers of agents and the tasks already assigned. This has four weaknesses. A
+//! project that is one token behind gets all idle agents that it may have at once. A budget with one token left lets
+//! any number of tasks start. One free workspace is given to every task. And the tokens of projects that have nothing
+//! to do are part of ΣT, so that the other projects look owed for a long time. [`ScheduleMode::Strict`] avoids these
+//! with the following rules:
 //!
 //! - *An assignment is charged at once.* Spent = usage + reservations of running tasks + estimates of the tasks
 //!   assigned in this call. A task may start only if spent + estimate ≤ limit, both for the project's budget and for
@@ -75,21 +74,22 @@
 //!
 //! # Cost
 //!
-//! Let there be P projects, N ready tasks and A idle agents. Each project's tasks are sorted once. No obstacle
-//! ([`StartObstacle`]) ends while tasks are being assigned, because budgets, agent places and workspaces only shrink.
-//! So each project needs only a cursor into its tasks that never moves back, and all cursors together make at most N
-//! steps.
+//! Let there be P projects, N ready tasks and A idle agents. Each project's tasks are sorted once. An obstacle
+//! ([`StartObstacle`]) never ends while tasks are being assigned, because budgets, free agent places and free
+//! workspaces only shrink. So each project needs only a cursor into its tasks that never moves back, and all cursors
+//! together make at most N steps.
 //!
-//! In classic mode no project's gap changes within a call. So the projects are sorted once too, and one cursor runs
-//! over them. All steps together cost O(N log N + P log P + A).
+//! In classic mode no project's gap changes within a call. So the projects too are sorted once, and one cursor runs
+//! over the sorted projects. All steps together cost O(N log N + P log P + A).
 //!
-//! In strict mode each assigned task changes ΣT, and a project that can start nothing more drops out of ΣW and ΣT. So
-//! any two projects of different weight may change places after each assignment. Two projects of the *same* weight keep
-//! their order until one of them gets a task: of two that are alike in the guarantee, the one that has spent less goes
-//! first, whatever ΣW and ΣT are. So the projects of each weight are in a heap, and only the tops of the heaps are
-//! compared for each agent. Let K be the number of different weights, which is the number of heaps; K ≤ P.
+//! In strict mode each assigned task changes ΣT, and a project that can start nothing more no longer counts in ΣW and
+//! ΣT. So any two projects of different weight may change places after each assignment. Two projects of the *same*
+//! weight keep their order until one of them gets a task: unless only one of them has met the guarantee, the one that
+//! has spent less goes first, whatever ΣW and ΣT are. So the projects of each weight are in a heap, and only the tops
+//! of the heaps are compared for each agent. Let K be the number of different weights, which is the number of heaps; K
+//! ≤ P.
 //!
-//! An assigned task can keep the next task of *another* project from starting in two ways only. It may take the
+//! An assigned task can keep the next task of *another* project from starting in only two ways. It may take the
 //! workspace that the other task prefers, or it may leave too little of the global budget for the other task. An index
 //! by workspace finds the projects of the first case, and a heap by estimate those of the second, so no step searches
 //! all projects. All steps together cost O(N log N + (N + A) log P + A·K).
@@ -181,7 +181,7 @@ impl ProjectContender {
     }
 }
 
-/// Assigns tasks until no agent or no task is left. Afterwards `ledger` holds the final state.
+/// Assigns tasks until no agent is idle or no project can start a task. Afterwards `ledger` holds the final state.
 fn run(ledger: &mut ScheduleCall<'_>) -> Vec<AssignmentRound> {
     match ledger.snapshot.parts().mode {
         ScheduleMode::Classic => run_classic(ledger),
@@ -354,8 +354,8 @@ impl StrictContest {
         Some(task)
     }
 
-    /// Stores the task that a project starts next. Also indexes it by its workspace and its estimate, because another
-    /// project's task may take the workspace or too much of the global budget.
+    /// Stores the task that a project starts next. Also adds the project to the indexes by workspace and by estimate,
+    /// because another project's task may take the workspace or too much of the global budget.
     fn set_next_task(&mut self, ledger: &ScheduleCall<'_>, project: usize, task: usize) {
         self.next_tasks[project] = Some(task);
         if let Some(workspace) = ledger.snapshot.workspace_of[task] {
@@ -402,8 +402,8 @@ impl StrictContest {
 }
 
 /// Returns the contender that goes first: one whose guarantee is not met before one whose guarantee is met, then by the
-/// lowest gap, then by the order of the snapshot. The loop compares in place, because it runs over every weight for
-/// every agent and takes most of the time in strict mode.
+/// lowest gap, then by the order of the snapshot. The loop calls no sorting function, because it runs over every weight
+/// for every agent and takes most of the time in strict mode.
 fn most_owed<G: Ord>(
     contenders: &[Option<ProjectContender>],
     gap: impl Fn(&ProjectContender) -> G,

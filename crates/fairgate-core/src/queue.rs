@@ -2,12 +2,12 @@
 //! arrival, `wspt` by cost and `edf` by deadline. A request that has waited `max_wait` is *late* and goes before all
 //! others.
 //!
-//! Requests of a queue are linked in order of arrival. While all have the same priority, which is the usual case, the
-//! order of arrival is the order of an `fcfs` queue, and no index is kept. An index by the queue's order is built when
-//! a request of a second priority arrives, and always for `wspt` and `edf`.
+//! Requests of a queue are linked in order of arrival. While all have the same priority, which is the usual case, an
+//! `fcfs` queue needs no index, because its order is the order of arrival. The queue builds an index when a request of
+//! a second priority arrives, and always has one for `wspt` and `edf`.
 //!
-//! With `max_wait`, the oldest late request with an open worker is the head, if there is one. Requests become late in
-//! order of arrival, so such a head is also the oldest of all requests with the same *want* (set of constraints on
+//! With `max_wait`, the head is the oldest late request that has an open worker, if there is one. Requests become late
+//! in order of arrival, so such a head is also the oldest of all requests with the same *want* (set of constraints on
 //! workers). So only the oldest request of each want needs to be checked.
 
 use core::cmp::Reverse;
@@ -24,7 +24,7 @@ type QueueKey = (Reverse<i64>, u128, SubmitSeq);
 
 const NONE: u32 = u32::MAX;
 
-/// Requests in the order in which they would be dispatched.
+/// The waiting requests of one queue, in the order in which they would be dispatched.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestQueue {
     order: QueueOrder,
@@ -33,16 +33,16 @@ pub(crate) struct RequestQueue {
     first: u32,
     last: u32,
     len: u32,
-    /// The priority that all requests of the queue have; only valid while there is no index.
+    /// The priority that all requests of the queue have. Only valid while the queue has no index.
     priority: i64,
     index: Option<BTreeMap<QueueKey, RequestHandle>>,
     pub(crate) ageing: Option<Box<MaxWaitState>>,
     /// The thresholds at which a worker counts as busy for the requests of this queue.
     pub(crate) busy: BusyThresholds,
-    /// The demands that the queue watches. The first is the demand of its head; the second is the demand of its oldest
+    /// The demands that the queue watches. The first is the demand of its head. The second is the demand of its oldest
     /// request, if a load node may dispatch that request because the flow is late. See [`crate::workers`].
     pub(crate) watched: [Option<u32>; 2],
-    /// True if the node watches the demand of the head, so that the queue itself does not; see [`crate::share`].
+    /// True if the queue's node watches the demand of the head in place of the queue; see [`crate::share`].
     pub(crate) is_grouped: bool,
 }
 
@@ -110,7 +110,7 @@ impl RequestQueue {
         (last, is_filed)
     }
 
-    /// Returns true if the queue keeps an index or has a longest wait, so that the order of arrival is not enough.
+    /// Returns true if the queue has an index or a longest wait, so that the order of arrival is not enough.
     #[inline]
     fn keeps_more(&self) -> bool {
         self.index.is_some() || self.ageing.is_some()

@@ -45,7 +45,7 @@ impl TournamentTree {
         let (left, right) = (self.entrant(2 * node), self.entrant(2 * node + 1));
         match (left, right) {
             (NONE, NONE) => NONE,
-            // Comparing a number with itself only tests if it takes part.
+            // Comparing a number with itself only tests if the number is in the set.
             (NONE, one) | (one, NONE) => best(one, one).unwrap_or(NONE),
             (left, right) => best(left, right).unwrap_or(NONE),
         }
@@ -70,7 +70,7 @@ impl TournamentTree {
     }
 }
 
-/// A type of keys. Its highest value stands for a number that is not ranked.
+/// A key of a [`KeyRanking`]. The highest value of the type marks a number that is not ranked.
 pub(crate) trait RankingKey: PartialOrd + Copy {
     /// The key of a number that is not ranked; higher than all other keys.
     const ABSENT: Self;
@@ -100,15 +100,17 @@ impl RankingKey for (u128, u64) {
 ///
 /// Heights have 128 bits, but the heights that are compared lie close together. So the tree compares the *images* of
 /// keys. The image of a key is its height above an origin, clamped to 64 bits. A higher key never has a lower image, so
-/// images that differ decide; if they are equal, the keys themselves decide. The result therefore never depends on the
-/// origin. Comparisons in which different heights had the same image are counted. When there have been more of them
-/// than the map has numbers, the origin is moved. So moving the origin costs a constant per comparison on average.
+/// images decide if they differ, and the keys themselves decide if the images are equal. The result therefore never
+/// depends on the origin. The ranking counts the comparisons in which different heights had the same image. Once it has
+/// counted more of them than it has numbers, it moves the origin. So moving the origin costs a constant per comparison
+/// on average.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRanking<K> {
     /// The candidates that are compared with each other, [`WIDTH`] per group. Group 0 is the root; the winner of group
     /// `g` is a candidate in group `(g - 1) / WIDTH`. The numbers themselves are in the groups from `lowest_level` on.
-    /// If no number below has a key, the candidate is any number without a key.
+    /// If no number below a candidate has a key, the candidate is any number without a key.
     groups: Vec<[RankingEntrant; WIDTH]>,
+    /// Index of the first group that holds numbers themselves instead of winners of other groups.
     lowest_level: usize,
     /// The winner of group 0, which is the number with the lowest key.
     winner: RankingEntrant,
@@ -170,7 +172,8 @@ impl<K: RankingKey> KeyRanking<K> {
         *known = key;
         let mut group = self.lowest_level + number as usize / WIDTH;
         let mut place = number as usize % WIDTH;
-        // The winner from below is compared with its group, until the changed number neither was the winner nor is now.
+        // Compares the winner from below with the rest of its group, level by level. Stops at the first group in which
+        // the changed number was not the winner before and is not the winner now.
         loop {
             let entrants = &mut groups[group];
             let before = core::mem::replace(&mut entrants[place], champion);
@@ -227,8 +230,8 @@ impl<K: RankingKey> KeyRanking<K> {
         self.put_origin();
     }
 
-    /// Moves the origin, from which images are measured, so that images of keys below and above the lowest key of today
-    /// fit too. Then computes all images and comparisons again.
+    /// Moves the origin so that the lowest key is in the middle of the range of images. Keys somewhat below and
+    /// somewhat above it then have images of their own. Computes all images and comparisons again.
     #[cold]
     fn put_origin(&mut self) {
         let lowest = self.keys.iter().map(|key| key.height()).min().unwrap_or(0);
@@ -283,7 +286,7 @@ impl RankingEntrant {
 mod tests {
     use super::*;
 
-    /// Heights that lie together, that are as far apart as can be, and that wander away from the origin, both ways.
+    /// The heights are close together, as far apart as possible, or move away from the origin in either direction.
     #[test]
     fn agrees_with_a_scan() {
         let mut state = 3u64;
@@ -334,7 +337,8 @@ mod tests {
         assert_eq!((ranking.lowest(), ranking.blurred), (Some((7, far + 193)), blurred));
     }
 
-    /// Heights that no origin brings together are still distinguished, and the origin is not put at every change.
+    /// Heights that are too far apart for any origin are still distinguished, and the origin is not moved at every
+    /// change.
     #[test]
     fn an_origin_that_does_not_help_is_rarely_put() {
         let mut ranking = KeyRanking::new();

@@ -1,7 +1,7 @@
 //! A worker's rates, in requests and in tokens per minute. Each rate is a token bucket: its *level* rises with time,
 //! and grants lower it.
 //!
-//! The level is counted in units. [`UNIT`] of them are one request or one token, so that a rate of r per minute adds
+//! The level is counted in units: one request or one token is [`UNIT`] units, so that a rate of r per minute adds
 //! exactly r units per microsecond. The highest level, the top, is the inflow of `burst_seconds`, but at least one
 //! request or token. The lowest level is minus the inflow of one minute. While the level is less than one request or
 //! token, the worker is busy.
@@ -9,8 +9,8 @@
 //! # The bound
 //! A grant needs a level of at least one request or token, and takes its cost. Take any minute in which no event sets
 //! the level. In this minute, the cost of all grants minus all refunds is at most rate + burst + the largest cost. The
-//! first term is the inflow of the minute, the second the level at its start (at most the top), and the third the last
-//! grant, which may take the level below 0.
+//! rate is the inflow of the minute, the burst is the level at its start (at most the top), and the largest cost is
+//! that of the last grant, which may take the level below 0.
 
 use crate::units::{BurstSeconds, Micros, PerMinute};
 
@@ -24,8 +24,8 @@ pub(crate) struct WorkerRate {
     /// Units available at the time `at`; below 0 is debt.
     pub(crate) level: i128,
     pub(crate) at: Micros,
-    /// Epoch of the level. A level that is set again, by a new rate or by a stated remaining amount, has a higher epoch.
-    /// An amount that was taken in an earlier epoch is not corrected any more.
+    /// Epoch of the level. Each time the level is set, by a new rate or by a stated remaining amount, it gets a higher
+    /// epoch. An amount that was taken in an earlier epoch is no longer corrected.
     pub(crate) epoch: u64,
 }
 
@@ -63,7 +63,7 @@ impl WorkerRate {
         self.at = now;
     }
 
-    /// Takes this many units from the level, or adds to it if `units` is below 0. The level stays between its lowest
+    /// Takes this many units from the level, or adds units if `units` is below 0. The level stays between its lowest
     /// value and its top. Returns the number of units by which the level fell; below 0 if it rose.
     pub(crate) fn take(&mut self, units: i128, burst: BurstSeconds) -> i128 {
         let before = self.level;

@@ -1,5 +1,5 @@
-//! All requests of a pool that wait or are in flight. They are stored in a slab under their handles, and the waiting
-//! ones are linked in order of arrival.
+//! All requests of a pool that wait or are in flight. The requests are stored in a slab under their handles, and the
+//! waiting ones are linked in order of arrival.
 //!
 //! The slab grows without copying, so a million waiting requests cost their own size and no more. Data that only a
 //! request in flight has is in a separate list, whose entries are reused, so that a grant allocates nothing.
@@ -60,10 +60,11 @@ pub(crate) struct PoolRequestState {
     pub(crate) queue: u32,
     /// Number of the request's want, which is the set of its constraints on workers; equal wants share a number.
     pub(crate) want: u32,
-    /// Handle of the request before this one in the pool's waiting list.
+    /// Handle of the request before this one in the pool's waiting list; `u32::MAX` if there is none.
     prev: u32,
     next: u32,
-    /// Handle of the request before this one in its queue, in order of arrival; see [`crate::queue`].
+    /// Handle of the request before this one in its queue, in order of arrival; `u32::MAX` if there is none. See
+    /// [`crate::queue`].
     pub(crate) queue_prev: u32,
     pub(crate) queue_next: u32,
     flight: u32,
@@ -103,7 +104,7 @@ impl CachedTokensReader<'_> {
     }
 }
 
-/// The data of a granted request until it ends.
+/// The data that a request has from its grant to its end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlightState {
     pub(crate) granted_at: Micros,
@@ -111,7 +112,7 @@ pub(crate) struct InFlightState {
     pub(crate) number: u64,
     /// Generations of the flows on the request's path, innermost first, as the charges at the grant returned them.
     pub(crate) generations: Vec<u64>,
-    /// True if the tree that granted the request is still in use. If it was replaced, no flow is charged when the
+    /// True if the present policy tree granted the request. If the tree was replaced since, no flow is charged when the
     /// request ends.
     pub(crate) charged: bool,
     pub(crate) place: Option<crate::workers::WorkerRank>,
@@ -157,8 +158,8 @@ impl PoolRequestState {
         CachedTokensReader { cached, next: 0, input: self.input }
     }
 
-    /// Returns the time at which this request has waited too long, in 128 bits so that the sum of two times fits;
-    /// [`NO_DEADLINE`] if the request has no timeout.
+    /// Returns the time at which this request expires, in 128 bits so that the sum of two times fits; [`NO_DEADLINE`]
+    /// if the request has no timeout.
     pub(crate) fn deadline(&self) -> u128 {
         match self.timeout {
             Some(timeout) => u128::from(self.at.0) + u128::from(timeout.0),
@@ -216,17 +217,17 @@ impl RequestTable {
         }
     }
 
-    /// Number of requests that wait.
+    /// Returns the number of requests that wait.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// Number of requests in flight.
+    /// Returns the number of requests in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// Takes the lowest free handle, for a request that is about to enter.
+    /// Takes the lowest free handle, for a request that is about to be added.
     #[inline]
     pub(crate) fn next_handle(&mut self) -> RequestHandle {
         RequestHandle(self.free.take_lowest().unwrap_or_else(|| self.grow()))
@@ -275,7 +276,7 @@ impl RequestTable {
         self.find(handle).is_some()
     }
 
-    /// Returns the request that has this handle, if there is one.
+    /// Returns the request that has this handle; `None` if there is none.
     pub(crate) fn find(&self, handle: RequestHandle) -> Option<&PoolRequestState> {
         self.slab.get(handle.0)
     }
@@ -293,8 +294,7 @@ impl RequestTable {
         self.flight_of(self.get(handle))
     }
 
-    /// Returns the grant data of a request that the caller has already looked up; `None` if the request is not in
-    /// flight.
+    /// Returns the grant data of a request that the caller has found before; `None` if the request is not in flight.
     pub(crate) fn flight_of(&self, request: &PoolRequestState) -> Option<&InFlightState> {
         self.flights.get(request.flight as usize)
     }
@@ -328,7 +328,8 @@ impl RequestTable {
         self.unlink(handle, self.get(handle).links());
     }
 
-    /// Removes a request from the waiting list, given its neighbours there, so that the request need not be looked up.
+    /// Removes a request from the waiting list. The caller passes the links of the request, which then need not be
+    /// looked up.
     #[inline]
     pub(crate) fn unlink(&mut self, handle: RequestHandle, links: WaitingLinks) {
         let WaitingLinks { prev, next, .. } = links;
@@ -386,12 +387,12 @@ impl RequestTable {
         self.deadlines.remove(&(self.get(handle).deadline(), handle));
     }
 
-    /// Returns true if any deadline is stored.
+    /// Returns true if the table stores any deadline.
     pub(crate) fn has_deadlines(&self) -> bool {
         !self.deadlines.is_empty()
     }
 
-    /// Returns the earliest of the stored deadlines; `None` if none is stored.
+    /// Returns the earliest of the stored deadlines; `None` if no deadline is stored.
     pub(crate) fn earliest_deadline(&self) -> Option<u128> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -415,7 +416,7 @@ impl RequestTable {
         self.deadlines.clear();
     }
 
-    /// Returns the request that has waited longest; `None` if nothing waits.
+    /// Returns the request that has waited longest; `None` if no request waits.
     pub(crate) fn oldest_waiting(&self) -> Option<RequestHandle> {
         (self.first_waiting != NONE).then_some(RequestHandle(self.first_waiting))
     }
@@ -441,7 +442,7 @@ impl RequestTable {
     }
 }
 
-/// The free handles. The lowest is kept outside of the set, because usually only one handle is free.
+/// The free handles. The lowest one is not in the set, because usually only one handle is free.
 #[derive(Clone, Debug, Default)]
 struct FreeHandles {
     lowest: Option<u32>,
@@ -469,7 +470,7 @@ impl FreeHandles {
         lowest
     }
 
-    /// Takes a handle out of the free ones. Returns true if the handle was free.
+    /// Removes a handle from the free handles. Returns true if the handle was free.
     fn take(&mut self, handle: u32) -> bool {
         if self.lowest == Some(handle) {
             self.take_lowest();
@@ -519,7 +520,7 @@ impl HandleSet {
         self.take(handle).then_some(handle)
     }
 
-    /// Takes a handle out of the set. Returns true if the handle was in the set.
+    /// Removes a handle from the set. Returns true if the handle was in the set.
     fn take(&mut self, handle: u32) -> bool {
         let mut index = handle as usize;
         for (depth, level) in self.levels.iter_mut().enumerate() {
@@ -541,8 +542,8 @@ impl HandleSet {
     }
 }
 
-/// Sets a bit. The first value is true if the bit was already set, and the second if any bit of its 64-bit word was
-/// already set.
+/// Sets a bit. Returns two values: whether the bit was already set, and whether any bit of its 64-bit word was already
+/// set.
 fn set_bit(words: &mut Vec<u64>, index: usize) -> (bool, bool) {
     if words.len() <= index / 64 {
         words.resize(index / 64 + 1, 0);
@@ -560,7 +561,8 @@ mod tests {
 
     use super::*;
 
-    /// Against an ordered set, over a fixed pseudo-random walk through several levels.
+    /// Compares the free handles with an ordered set, over a fixed pseudo-random sequence that uses
+    /// several levels.
     #[test]
     fn the_lowest_free_handle_is_given() {
         let (mut free, mut model) = (FreeHandles::default(), BTreeSet::new());
@@ -582,7 +584,7 @@ mod tests {
         }
     }
 
-    /// Over several chunks, with handles used again: each request lies where its handle says.
+    /// With several chunks and reused handles, each request is found under its handle.
     #[test]
     fn requests_keep_their_places_over_chunks() {
         const CHUNK: usize = 1024;

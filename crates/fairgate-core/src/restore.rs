@@ -1,6 +1,6 @@
 //! Restores a pool from its snapshot, with all checks.
 //!
-//! A snapshot may come from outside, so nothing in it is trusted. The result is either an error that names the bad
+//! A snapshot may come from outside, so every value in it is checked. The result is either an error that names the bad
 //! field, or a pool in a state that events can produce, whose arithmetic stays in range.
 
 use alloc::boxed::Box;
@@ -48,16 +48,15 @@ impl core::error::Error for RestoreError {}
 
 /// Upper limit of ticks, exclusive, so that products of depth and age fit in 128 bits.
 const MAX_TICKS: u64 = 1 << 44;
-/// Upper limit of scores, exclusive. No real pool comes near this limit or the ones below.
+/// Upper limit of scores, exclusive. No real pool comes near this limit or the limits below.
 const MAX_SCORE: u128 = 1 << 120;
-/// Upper limit of a flow's tokens, exclusive, so that the tokens alone, as a score, stay below [`MAX_SCORE`] at any
-/// weight.
+/// Upper limit of a flow's tokens, exclusive. A flow with fewer tokens has a score below [`MAX_SCORE`] at any weight.
 const MAX_TOKENS: u128 = 1 << 88;
 /// Upper limit of deficits, exclusive, because a deficit is less than a cost plus a quantum.
 const MAX_DEFICIT: u128 = 1 << 65;
-/// Upper limit of handles, exclusive, so that collecting the free handles takes little time.
+/// Upper limit of handles, exclusive, so that it takes little time to collect the free handles.
 const MAX_HANDLE: u32 = 1 << 26;
-/// Upper limit of counters of events, exclusive, so that they never overflow 64 bits.
+/// Upper limit of counters of events, exclusive, so that the counters never overflow 64 bits.
 const MAX_COUNT: u64 = 1 << 63;
 
 fn ensure(holds: bool, field: &str, problem: &'static str) -> Result<(), RestoreError> {
@@ -94,7 +93,8 @@ impl Pool {
             tree,
         };
         let mut pool = Self { engine, request_ids: PoolRequestIds::default() };
-        // The requests first, while the tree has no counters yet, so that entering them changes none that matter.
+        // Restores the requests first, while the tree has no counters yet, so that entering a request changes no
+        // counter.
         let (mut last_seq, mut last_at, mut last_tick) = (None, Micros(0), Ticks(0));
         for (i, request) in snapshot.requests.into_iter().enumerate() {
             let field = format!("requests[{i}]");
@@ -114,7 +114,7 @@ impl Pool {
         check_listed(&engine.tree, &listed)?;
         check_pending(engine)?;
         engine.tree.look(&mut engine.workers, context!(engine));
-        // Flows without requests are remembered in order of their scores.
+        // Checks all flows, so that flows without requests are kept in order of their scores or forgotten.
         engine.tree.emptied = engine.tree.live_flows();
         engine.tree.forget(&mut engine.workers);
         Ok(pool)
@@ -130,7 +130,7 @@ impl Pool {
         request.cached_best = from.cached_best;
         request.quota = from.quota;
         request.priority = from.priority;
-        // A snapshot of the second edition of the rules states no timeouts: then the pool's timeout applies.
+        // A snapshot of the second edition of the rules states no timeouts. The pool's timeout then applies.
         let timeout = from.timeout.into_iter().chain(engine.limits.queue_timeout).min();
         request.timeout = timeout;
         request.weight = from.weight;
@@ -427,7 +427,7 @@ fn restore_flow(
         (FlowChild::Queue(_), None) => {}
         _ => return ensure(false, field, "what is inside it is not what its policy says"),
     }
-    // The counters are in place; the next look reports them to the node.
+    // The counters are restored. The next look reports them to the node.
     tree.mark_flow(index);
     Ok(())
 }
@@ -448,8 +448,7 @@ fn check_share_flow(
     ensure(from.moment <= moments, field, "moment: is after the node's")
 }
 
-/// Checks that the snapshot lists every flow with requests, because a flow that is not listed would get wrong counters
-/// of 0.
+/// Checks that the snapshot lists every flow with requests. A flow that is not listed would wrongly get counters of 0.
 fn check_listed(tree: &PolicyTree, listed: &[bool]) -> Result<(), RestoreError> {
     match (0..).zip(listed).find(|(_, listed)| !**listed) {
         None => Ok(()),

@@ -31,7 +31,7 @@ pub(crate) struct RoundsTree {
 }
 
 impl RoundsTree {
-    /// Creates a ring with this many indexes, none of which has a value.
+    /// Creates a tree for this many indexes, none of which has a value.
     pub(crate) fn new(positions: usize) -> Self {
         let leaves = positions.next_power_of_two();
         Self { leaves, least: vec![NONE; 2 * leaves], given: vec![0; leaves], given_most: 0 }
@@ -149,10 +149,10 @@ impl RoundsTree {
     /// the end.
     pub(crate) fn first_within(&self, from: u32, rounds: u64) -> Option<u32> {
         let mut node = self.leaves + from as usize;
-        // The sum includes the rounds that the ancestors of `node` gave, so that it compares with stored values.
+        // `most` includes the rounds that the ancestors of `node` gave, so that it can be compared with stored values.
         let mut most = rounds + self.given_above(node);
         while self.least[node] > most {
-            // On to the next subtree: up from a right child, then across.
+            // Goes on to the next subtree: up from a right child, then across.
             while node % 2 == 1 {
                 node /= 2;
                 if node == 0 {
@@ -162,7 +162,7 @@ impl RoundsTree {
             }
             node += 1;
         }
-        // Down to the first leaf of it.
+        // Goes down to the first leaf of this subtree that needs at most `rounds`.
         while node < self.leaves {
             most += self.given[node];
             node *= 2;
@@ -178,7 +178,7 @@ impl RoundsTree {
 mod tests {
     use super::*;
 
-    /// Against a plain list, over a fixed pseudo-random walk.
+    /// Compares the tree with a plain list, over a fixed pseudo-random sequence of operations.
     #[test]
     fn agrees_with_a_plain_list() {
         for positions in [1u32, 2, 3, 7, 64, 100] {

@@ -1,46 +1,49 @@
 //! Share score over weighted flows. The flow with the least service per weight goes next.
 //!
 //! # Sources
-//! The score is that of obleth's page "DRR Algorithm" (`share_score = served_tokens / weight`, the lowest goes next),
-//! with its hierarchical slots as `partition`. It approximates generalised processor sharing, in which service is a
-//! fluid: A. Parekh and R. Gallager, "A Generalized Processor Sharing Approach to Flow Control in Integrated Services
-//! Networks: The Single-Node Case" (1993). A flow that starts to wait starts at virtual time or above it, as in P.
-//! Goyal, H. Vin and H. Cheng, "Start-time Fair Queueing" (1996). The virtual token counter of Y. Sheng et al.,
-//! "Fairness in Serving Large Language Models" (2024), is similar: it counts real tokens per tenant, and lifts the
-//! counter of a tenant that returns. This module differs from these sources in three points: requests in flight count
-//! at their estimates until they end, virtual time moves only with tokens really used, and new flows do not keep
-//! virtual time from rising. See the four rules below.
+//! The score is that of obleth's page "DRR Algorithm" (`share_score = served_tokens / weight`, the lowest goes next).
+//! The page's hierarchical slots are `partition` here. Picking by score approximates generalised processor sharing,
+//! which serves all flows at once, like a fluid: A. Parekh and R. Gallager, "A Generalized Processor Sharing Approach
+//! to Flow Control in Integrated Services Networks: The Single-Node Case" (1993). A flow that starts to wait starts at
+//! virtual time or above it, as in P. Goyal, H. Vin and H. Cheng, "Start-time Fair Queueing" (1996). The virtual token
+//! counter of Y. Sheng et al., "Fairness in Serving Large Language Models" (2024), is similar: it counts real tokens
+//! per tenant, and lifts the counter of a tenant that returns. This module differs from these sources in three points:
+//! requests in flight count at their estimates until they end, virtual time moves only with tokens really used, and new
+//! flows do not keep virtual time from rising. The four rules below give the details.
 //!
 //! # The discipline
 //! Imagine that tokens could be divided like a fluid, and that every waiting flow *i* got its part wᵢ/W of each token
-//! served. All flows would then have the same service per weight; call it virtual time *V*. Real requests are
-//! indivisible and run side by side, so each flow has its own
+//! served, where wᵢ is its weight and W the sum of the weights of the waiting flows. All these flows would then have
+//! the same service per weight, which is called virtual time *V*. Real requests are indivisible and run side by side,
+//! so each flow has two values of its own:
 //!
 //! ```text
 //!     settledᵢ = baseᵢ + ⌊servedᵢ · 2³² / wᵢ⌋              tokens that ended
 //!     scoreᵢ   = baseᵢ + ⌊(servedᵢ + pendingᵢ) · 2³² / wᵢ⌋   and those in flight, at their estimates
 //! ```
 //!
-//! and a free slot goes to the lowest score among the ready flows. Ties go to the flow whose last grant (or start) is
-//! longer ago. Scores are exact integers of 2⁻³² tokens per weight. With weights 500 and 50, 1000 tokens are scores 2
-//! and 20, so the heavier flow is picked ten times as often.
+//! A free slot goes to the ready flow with the lowest score. Ties go to the flow whose last grant (or start) is longer
+//! ago. Scores are exact integers in units of 2⁻³² tokens per weight. 1000 tokens raise the score of a flow of weight
+//! 500 by 2 tokens per weight, and that of a flow of weight 50 by 20, so the heavier flow is picked ten times as often.
 //!
-//! Four rules make this work in practice:
+//! A flow *starts to wait* when a request enters its queue and none waited there. Four rules make scores work in
+//! practice:
 //!
 //! * **Real usage counts.** When a request ends, its estimate leaves `pending` and its real tokens enter `served`. At
 //!   each grant V ← max(V, min(highest settled, lowest score of the flows that are not new)) over the ready flows. So V
-//!   moves only with tokens really used, and an inflated estimate delays its own flow (the score counts pending) and no
-//!   other.
-//! * **An idle flow saves up nothing.** A flow that starts to wait below V starts at V, with a new generation. Its
-//!   requests that are still in flight from before can then cost it more, but not earn it a refund.
-//! * **A new flow holds nobody up.** A flow that starts at or below V is *new* until its first grant. The scores of new
-//!   flows do not keep V from rising. Otherwise a client that uses a new name for every request would keep V low, and
-//!   each new name would start there, below the flows that have been served.
-//! * **A kept flow saves up nothing and loses nothing.** Take a flow in which requests waited but which was not ready
-//!   (held, at its cap, no open worker). If its score is below V when it is ready again, the score is lifted to V, but
-//!   by no more than V rose while the flow was not ready. So it stays as far behind as it was before. It gets no
-//!   compensation for service that it missed while it was not ready. Service that it got at its cap has already raised
-//!   its score and is not charged a second time.
+//!   moves only with tokens really used. An inflated estimate delays its own flow, whose score counts it as pending,
+//!   and no other flow.
+//! * **An idle flow saves up nothing.** A flow that starts to wait with a score below V starts at V, with a new
+//!   generation. Its requests that are still in flight from before can then raise its score further, but cannot lower
+//!   it.
+//! * **A new flow holds nobody up.** A flow that starts to wait with a score at or below V is *new* until its first
+//!   grant. The scores of new flows do not keep V from rising. Otherwise a client that uses a new name for every
+//!   request would keep V low, and each new name would start there, below the flows that have been served.
+//! * **A flow that is not ready saves up nothing and loses nothing.** Take a flow in which requests wait but which is
+//!   held, at its cap, or without an open worker, and so is not ready. If its score is below V when it is ready again,
+//!   the score is lifted to V, but by no more than V rose while the flow was not ready. So it stays as far behind as it
+//!   was before. It gets no compensation for service that it missed while it was not ready. Service that it got at its
+//!   cap has already raised its score and is not charged a second time.
 //!
 //! With `partition` the pool's slots are first divided by weight ([`crate::apportion`]) among the flows that are ready
 //! or have requests in flight. A ready flow with fewer requests in flight than slots goes before any other, and a slot
@@ -48,57 +51,59 @@
 //!
 //! # In logarithmic time
 //! A flow's score changes only by events of that flow. Three tournaments (`ranking.rs`) over the ready flows keep the
-//! lowest score of the new flows, the lowest of the others, and the highest settled. An event updates at most one entry
-//! of each: O(log n). Partition keeps a sorted set of the flows below their slots. Slots are divided again only when a
-//! flow becomes active or inactive, a weight changes or the capacity changes, which costs O(n log n) over the n ≤
-//! capacity active flows.
+//! lowest score of the new flows, the lowest score of the other flows, and the highest settled score. An event updates
+//! at most one entry of each tournament, in O(log n). Partition keeps a sorted set of the ready flows with fewer
+//! requests in flight than slots. Slots are divided again only when a flow becomes active or inactive, a weight changes
+//! or the capacity changes, which costs O(n log n) over the n ≤ capacity active flows.
 //!
 //! Flows whose heads wait for the same workers become ready at the same looks, and stop being ready at the same looks.
-//! They form groups (`share/groups.rs`), which a look changes as a whole, so a full worker with a thousand tenants
-//! waiting for it costs no more than one with ten.
+//! Such flows form a group (`share/groups.rs`), which a look changes as a whole. So a full worker for which a thousand
+//! tenants wait costs no more than one for which ten wait.
 //!
-//! Take a flow without requests whose score is 0 or below V. Its state would be reset on its return, so the flow is
-//! forgotten. Other flows without requests are kept, in order of their scores, until V has passed their score. So a
-//! name that was seen once costs memory only for as long as its flow is ahead of V.
+//! A flow without requests is forgotten if its score is 0 or below V, because its state would be reset when it returns.
+//! Other flows without requests are kept, in order of their scores, until V has passed their score. So a name that was
+//! seen once costs memory only while its score is V or higher.
 //!
 //! # The bound
-//! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ, so right after the grant
-//! scoreᵢ − scoreⱼ ≤ cᵢ/wᵢ, where cᵢ is the cost of the granted request. Until the next grant of *i* that distance
-//! grows only by errors of estimates: overruns of *i* and refunds of *j*. Overruns and refunds are bounded by the
-//! requests that the two flows have in flight. Let e be the largest sum of overruns, or of refunds, of a flow's
-//! requests that were in flight at the same time. Then
+//! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ before the grant, so right
+//! after it scoreᵢ − scoreⱼ ≤ cᵢ/wᵢ, where cᵢ is the cost of the granted request. Until the next grant of *i* that
+//! distance grows only by errors of estimates: overruns of *i* and refunds of *j*. A flow's overruns and refunds are
+//! bounded by its requests in flight. Let eᵢ be the largest sum of overruns, or of refunds, of requests of flow *i*
+//! that were in flight at the same time. Then
 //!
 //! ```text
 //!     | scoreᵢ − scoreⱼ | ≤ (cᵢ + eᵢ)/wᵢ + (cⱼ + eⱼ)/wⱼ
 //! ```
 //!
-//! which does not grow with time: tokens served per weight converge on 1 : 1. The bound is true whatever limits the
-//! pool (capacity, slots, thresholds, rates), because it depends on grants only.
+//! which does not grow with time: tokens served per weight converge on 1 : 1. The bound holds whatever limits the pool
+//! (capacity, slots, thresholds, rates), because it depends on grants only.
 //!
-//! *Against virtual time.* Let lagᵢ = V − settledᵢ, in tokens per weight: above 0, the flow is behind its share. Take a
-//! flow that waits, not partitioned.
+//! *Against virtual time.* Let lagᵢ = V − settledᵢ, in tokens per weight: above 0, the flow is behind its share. The
+//! two bounds below are for a flow *i* in which requests wait, in a node without `partition`.
 //!
-//! Behind: V rises at a grant only to the lowest score of the flows that are not new. So right after each rise V ≤
-//! scoreᵢ for an *i* that is ready and not new, and until the next rise scoreᵢ falls only by refunds and by a weight
-//! that grew; call the sum `fallenᵢ`. A flow whose score is below V when it stops being new begins with that distance
-//! as its `fallen`. While a flow is not ready, the difference between V − scoreᵢ and fallenᵢ stays the same, by the
-//! fourth rule. Hence, as scoreᵢ − settledᵢ is pendingᵢ/wᵢ,
+//! *How far behind.* V rises only at a grant, and at most to the lowest score of the ready flows that are not new. So
+//! if *i* is ready and not new, V ≤ scoreᵢ right after each rise. Until the next rise, scoreᵢ falls only by refunds and
+//! by an increase of its weight. Let `fallenᵢ` be the sum of these falls, so that V − scoreᵢ ≤ fallenᵢ. If scoreᵢ is
+//! below V when *i* stops being new, `fallenᵢ` begins with that distance. While *i* is not ready, its lag is measured
+//! at the V at which it stopped being ready, and afterwards the fourth rule makes up for the rise of V. As scoreᵢ −
+//! settledᵢ is pendingᵢ/wᵢ,
 //!
 //! ```text
 //!     lagᵢ ≤ pendingᵢ/wᵢ + fallenᵢ
 //! ```
 //!
-//! While *i* is behind because of fallenᵢ, scoreᵢ < V. Then only flows whose scores are also below V can go before *i*,
-//! and these cannot move V. V may rise above the score of a new flow while other new flows go before it; the bound of a
-//! new flow includes this distance.
+//! While *i* is ready, not new and below V, V cannot rise, because it rises at most to scoreᵢ. So the flows that go
+//! before *i* then do not increase its lag. For a new flow, V may rise above its score while other new flows go before
+//! it, so the bound of a new flow uses V − scoreᵢ in place of fallenᵢ if that is more.
 //!
-//! Ahead: at the last grant of *i* its score was the lowest, so V was raised to at least settledᵢ. Since then settledᵢ
-//! grew only by requests that ended. Let `endedᵢ` be their tokens; all these requests were in flight right after that
-//! grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. (If *i* has had no grant since it started to wait, it started at or above V, and its
-//! distance above V is from earlier service. That distance is then part of endedᵢ/wᵢ.)
+//! *How far ahead.* Just before the last grant of *i* its score was the lowest, so that grant raised V to at least
+//! settledᵢ. Since then settledᵢ grew only by requests that ended. Let `endedᵢ` be their tokens; all these requests
+//! were in flight right after that grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. If *i* has had no grant since it started to wait, it
+//! started at V or above it because of earlier service, and endedᵢ/wᵢ includes its distance above V at that start.
 //!
-//! So no flow is further behind than its own estimates in flight and its own refunds, and none is further ahead than
-//! its own requests that ended since its last grant. The behaviour of other flows does not matter.
+//! So no flow is further behind than its own estimates in flight and its own refunds allow, and none is further ahead
+//! than its own requests that ended since its last grant. The behaviour of other flows changes neither bound, except
+//! for flows that are new.
 
 mod groups;
 
@@ -131,13 +136,12 @@ pub(crate) struct ShareState {
     pub(crate) virtual_time: Score,
     /// Number of times that virtual time has risen.
     pub(crate) rises: u64,
-    /// The last *moment* given out. Moments are sequence numbers, counted from 1, that order the grants and starts
-    /// within the node.
+    /// The last *moment* given out. Moments number the grants and starts within the node in order, from 1.
     pub(crate) moments: u64,
-    /// The ready flows that are not new. The flow with the lowest score of these and of `fresh` goes next.
+    /// The ready flows that are not new. The lowest score of all flows in `old` and `fresh` goes next.
     old: KeyRanking<ScoreKey>,
-    /// The ready flows that are new: their score was at or below virtual time when they started to wait, and they have
-    /// had no grant since.
+    /// The ready flows that are new: each had a score at or below virtual time when it started to wait, and has had no
+    /// grant since.
     fresh: KeyRanking<ScoreKey>,
     /// The groups of flows that become ready and stop being ready together; a member of a group is in neither ranking.
     /// `None` until a flow first watches a worker.
@@ -158,9 +162,10 @@ pub(crate) struct ShareState {
 struct HighestSettled {
     /// The flow that had the highest settled score when the exact maximum was last computed.
     witness: LocalFlow,
-    /// The ready flows ranked by `!settled`, so that the lowest key is the highest settled score. Flows in `changed`
-    /// are not up to date. Rarely read.
+    /// The ready flows ranked by `!settled`, so that the lowest key is the highest settled score. The entries of flows
+    /// in `changed` are out of date.
     ranking: Box<KeyRanking<Score>>,
+    /// The flows whose settled score or readiness may have changed since the ranking was last brought up to date.
     changed: Vec<LocalFlow>,
 }
 
@@ -202,7 +207,7 @@ impl HighestSettled {
     }
 }
 
-/// A score, and the moment that breaks ties between equal scores. Moments are unique in a node.
+/// A score with the moment that breaks ties between equal scores. Moments are unique in a node.
 type ScoreKey = (Score, u64);
 
 /// State of one flow of a share node.
@@ -224,9 +229,9 @@ pub(crate) struct ShareFlowState {
     /// Value of virtual time when the flow stopped being ready while a request waited in it; `None` if the flow is
     /// ready or idle.
     pub(crate) stopped: Option<Score>,
-    /// Tokens per weight of the flow's ended requests, stored so that the division is done only once per change.
-    /// `score` is stored likewise, and also counts the requests in flight.
+    /// Tokens per weight of the flow's ended requests, kept so that the division is done only once per change.
     settled: Score,
+    /// Tokens per weight of the flow's ended requests and its requests in flight, kept for the same reason.
     score: Score,
     ready: bool,
     /// True if the flow is among the changes of [`HighestSettled`].
@@ -234,13 +239,14 @@ pub(crate) struct ShareFlowState {
     /// True if the flow may have a key in the ranking of new flows.
     ranked_new: bool,
     in_flight: u32,
-    /// The group whose demand the flow watches. `may_join` is true if the flow may join that group, and `is_single` is
-    /// true if changes of the demand are reported to this flow individually.
+    /// The group whose demand the flow watches; `None` if the flow watches no demand.
     group: Option<u32>,
+    /// True if the flow may join its group.
     may_join: bool,
+    /// True if changes of the demand are reported to this flow individually.
     is_single: bool,
-    /// Membership of the flow in its group. While the flow is a member, `base`, `stopped`, `ready`, `bound` and `meter`
-    /// have the values from when it joined; see [`ShareState::flow_now`].
+    /// The flow's membership in its group. While the flow is a member, `base`, `stopped`, `ready`, `bound` and `meter`
+    /// keep the values from when it joined; see [`ShareState::flow_now`].
     member: Option<GroupMembership>,
     pub(crate) bound: LagBoundState,
     pub(crate) meter: FlowMeter,
@@ -250,7 +256,7 @@ pub(crate) struct ShareFlowState {
 /// The state of a flow that only the bound on its lag needs; no decision depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LagBoundState {
-    /// Amount by which the flow's score has fallen since the last rise of virtual time at which the flow was ready.
+    /// Amount by which the flow's score has fallen since the last rise of virtual time while the flow was ready.
     pub(crate) fallen: Score,
     /// Value of [`ShareState::rises`] for which `fallen` is valid. Once virtual time has risen again while the flow is
     /// ready, `fallen` is 0.
@@ -261,7 +267,7 @@ pub(crate) struct LagBoundState {
 }
 
 impl LagBoundState {
-    /// Sets `fallen` to 0 if virtual time has risen since the last call. Does nothing if `stopped`, which means that
+    /// Sets `fallen` to 0 if virtual time has risen since the last call. Does nothing if `stopped` is true, that is, if
     /// the flow is not ready although a request waits in it.
     fn renew(&mut self, stopped: bool, rises: u64) {
         if !stopped && self.rise != rises {
@@ -277,8 +283,9 @@ struct SlotPartition {
     /// The flows that are ready or have requests in flight, by name.
     active: BTreeMap<Arc<str>, LocalFlow>,
     names: Vec<Arc<str>>,
-    /// Slots of each flow. Valid only if `divided` is the present capacity.
+    /// Slots of each flow. Valid only if `divided` equals the present capacity.
     slots: Vec<u64>,
+    /// The capacity for which the slots were last divided; `None` if a flow or a weight has changed since.
     divided: Option<u64>,
     /// True if there were at least as many slots as flows. If not, scores alone decide.
     enough: bool,
@@ -358,8 +365,8 @@ impl ShareFlowState {
         }
     }
 
-    /// Notes the fall of the score, if any, after the score has changed for another reason than a grant. `before` is
-    /// the earlier score.
+    /// Adds the fall of the score, if any, to the flow's bound. Called after each change of the score other than a
+    /// grant. `before` is the score before the change.
     fn note_fall(&mut self, before: Score, rises: u64) {
         self.bound.renew(self.stopped.is_some(), rises);
         let fall = before.saturating_sub(self.score);
@@ -386,7 +393,7 @@ pub(crate) fn per_weight(tokens: u128, weight: Weight) -> Score {
     }
 }
 
-/// Computes [`per_weight`] for any number of tokens; a separate function keeps the usual case short.
+/// Computes [`per_weight`] for any number of tokens. It is a separate function to keep the usual case short.
 #[inline(never)]
 fn per_weight_of_many(tokens: u128, weight: Weight) -> Score {
     let weight = weight.get();
@@ -444,7 +451,7 @@ impl ShareState {
     }
 
     /// Returns true if a flow without requests can be forgotten, because its state would be reset on its return.
-    /// Otherwise the flow is added to the idle flows, which are kept until virtual time has passed their scores.
+    /// Otherwise adds the flow to the idle flows, which are kept until virtual time has passed their scores.
     pub(crate) fn is_forgettable(&mut self, flow: LocalFlow) -> bool {
         let score = self.flows[flow as usize].score;
         let forgettable = score < self.virtual_time || score == 0;
@@ -454,12 +461,12 @@ impl ShareState {
         forgettable
     }
 
-    /// Returns true if the node remembers flows that have no requests.
+    /// Returns true if the node keeps flows that have no requests.
     pub(crate) fn has_idle(&self) -> bool {
         !self.idle.is_empty()
     }
 
-    /// Returns an idle flow whose score virtual time has passed; each such flow is returned once.
+    /// Removes and returns an idle flow whose score virtual time has passed; `None` if there is no such flow.
     pub(crate) fn pop_passed(&mut self) -> Option<LocalFlow> {
         let (score, _) = self.idle.first()?;
         if *score >= self.virtual_time {
@@ -493,8 +500,8 @@ impl ShareState {
         }
     }
 
-    /// Makes a flow watch a demand: openings and closings of the demand are then reported to the flow or applied to its
-    /// group. `is_open` is the state of the demand when it was last reported.
+    /// Makes a flow watch a demand. Openings and closings of the demand are from then on reported to the flow or
+    /// applied to its group. `is_open` is the state of the demand when it was last reported.
     pub(crate) fn watch(&mut self, flow: LocalFlow, demand: u32, is_open: bool) {
         let clock = (self.virtual_time, self.rises);
         let groups = self.groups.get_or_insert_default();
@@ -557,8 +564,8 @@ impl ShareState {
         self.groups.as_deref().filter(|groups| groups.has_members())
     }
 
-    /// Updates the meters of the group members that have stopped being ahead since the last call, because they have now
-    /// been due as much as they got.
+    /// Updates the meters of the group members that were ahead at the last call and are no longer, because they have
+    /// now been due as much as they got.
     #[inline]
     fn update_passed(&mut self) {
         if self.meter.has_passed() {
@@ -626,8 +633,8 @@ impl ShareState {
         self.moments
     }
 
-    /// Starts a flow in which a request begins to wait. The flow's score is lifted to virtual time if it was below, so
-    /// that an idle flow saves up nothing.
+    /// Starts a flow in which a request begins to wait. Lifts the flow's score to virtual time if the score is below,
+    /// so that an idle flow saves up nothing.
     fn start(&mut self, flow: LocalFlow) {
         let virtual_time = self.virtual_time;
         let rises = self.rises;
@@ -668,8 +675,8 @@ impl ShareState {
         }
     }
 
-    /// Adds a ready flow to its group if the group takes it, and removes the flow from the rankings: the group is
-    /// ranked in its place. Returns whether the flow was added.
+    /// Adds a ready flow to its group if the group accepts it, and removes the flow from the rankings, because the
+    /// group is then ranked instead. Returns whether the flow was added.
     #[inline(never)]
     fn join_group(&mut self, flow: LocalFlow) -> bool {
         let Some(groups) = &mut self.groups else { return false };
@@ -725,7 +732,7 @@ impl ShareState {
         let in_flight = u64::from(state.in_flight);
         let Some(partition) = &mut self.partition else { return };
         let name = &partition.names[flow as usize];
-        // Slots are divided when they are next needed.
+        // A change of the active flows invalidates the slots, which `divide` computes when they are next needed.
         let changed = match active {
             true => partition.active.insert(name.clone(), flow).is_none(),
             false => partition.active.remove(name).is_some(),
@@ -824,7 +831,7 @@ impl Arbiter for ShareState {
         self.meter.set_presence(flow, &mut state.meter, state.weight, presence);
         self.enter(flow);
         let state = &self.flows[flow as usize];
-        // A flow that is held or at its cap need not know about changes of its workers.
+        // Changes of its workers do not matter to a flow that is held or at its cap.
         let is_single = state.group.is_some() && state.member.is_none() && !view.is_kept;
         if is_single != state.is_single {
             self.set_single(flow, is_single);
@@ -903,7 +910,8 @@ impl Arbiter for ShareState {
         }
     }
 
-    /// Changes the weight of a flow. The settled score stays the same, and pending tokens count at the new weight.
+    /// Changes the weight of a flow. The settled score stays the same, and pending tokens are then divided by the new
+    /// weight.
     fn set_weight(&mut self, flow: LocalFlow, weight: Weight) {
         self.wake(flow);
         self.leave_group(flow);

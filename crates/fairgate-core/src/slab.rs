@@ -26,8 +26,8 @@ fn locate(number: u32) -> (usize, usize) {
 }
 
 impl<T> Slab<T> {
-    /// Returns the entry for a number, which is `None` inside if no value is stored; returns `None` if the number's
-    /// chunk does not exist.
+    /// Returns the entry for a number; `None` if the number's chunk does not exist. The entry itself is `None` if no
+    /// value is stored under the number.
     pub(crate) fn place(&mut self, number: u32) -> Option<&mut Option<T>> {
         let (chunk, index) = locate(number);
         Some(&mut self.chunks.get_mut(chunk)?.as_mut()?[index])
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
         self.place(number)?.take()
     }
 
-    /// Drops the value under a number without moving it first; does nothing if there is none.
+    /// Drops the value under a number without moving it first. Does nothing if there is no value.
     pub(crate) fn clear(&mut self, number: u32) {
         if let Some(place) = self.place(number) {
             *place = None;

@@ -3,10 +3,10 @@
 //! Call [`Pool::snapshot`] between any two events, and [`Pool::restore`] with the result. Both pools then give equal
 //! decisions for equal further events. A snapshot holds everything that cannot be computed again: counters, requests
 //! with their handles, meters, and the settings that events gave to flows and workers. Heads, rankings and the load of
-//! each worker follow from these values and are rebuilt.
+//! each worker follow from these values, so restoring computes them.
 //!
-//! Equal events give equal snapshots, byte for byte when written, even if one of two pools was restored in between, so
-//! that replicas can compare their snapshots.
+//! Equal events give equal snapshots, byte for byte when written. This holds even if one of two pools was restored in
+//! between, so that replicas can compare their snapshots.
 //!
 //! A snapshot holds the timeout of each request and not its deadline: the sum of two 64-bit times may need 65 bits, and
 //! journals have no wider numbers. The core compares deadlines in 128 bits.
@@ -50,13 +50,13 @@ pub struct Snapshot {
     pub brownout_wait: Option<Micros>,
     /// The pool's busy thresholds, for classes that state none of their own.
     pub busy: BusyThresholds,
-    /// Number of waiting tokens that one cached token outweighs when a worker is chosen.
+    /// Number of waiting tokens that one cached token counts for when a worker is chosen.
     pub overlap_credit: OverlapCredit,
     /// The flows that are held, by attribute and name.
     pub holds: Vec<(Attribute, Box<str>)>,
     /// The weights that events have set since the policy was last replaced, by attribute and flow name.
     pub weights: Vec<(Attribute, Box<str>, Weight)>,
-    /// The caps that events have set since the policy was last replaced.
+    /// The caps that events have set since the policy was last replaced, with their use so far.
     pub caps: Vec<CapSnapshot>,
     /// The workers; `None` if the pool has never had one.
     pub workers: Option<WorkersSnapshot>,
@@ -86,11 +86,11 @@ pub struct WorkerSnapshot {
     pub requests: Option<RateLevelSnapshot>,
     /// Present level of the worker's token rate; `None` if the worker has no token rate.
     pub tokens: Option<RateLevelSnapshot>,
-    /// Number of times that a level of one of the worker's rates was set again, by a new rate or by a stated remaining
+    /// Number of times that the level of one of the worker's rates was set, by a new rate or by a stated remaining
     /// amount.
     pub epochs: u64,
     /// For each rank, the sequence number of its last grant plus 1, or 0 if the rank never had a grant. Sequence
-    /// numbers count the grants of the pool from 0. Ranks past the end of the list never had a grant.
+    /// numbers count the grants of the pool from 0. Ranks that the list leaves out at its end never had a grant.
     pub last_grants: Vec<u64>,
 }
 
@@ -99,8 +99,8 @@ pub struct WorkerSnapshot {
 pub struct RateLevelSnapshot {
     /// Units that are available; below 0 is debt. 60 000 000 units are one request or one token.
     pub level: i128,
-    /// Value of [`WorkerSnapshot::epochs`] when the level was last set again. Amounts that were taken before that are
-    /// not corrected any more.
+    /// Value of [`WorkerSnapshot::epochs`] when the level was last set. Amounts that were taken before that moment are
+    /// no longer corrected.
     pub epoch: u64,
 }
 
@@ -117,7 +117,7 @@ pub struct CapSnapshot {
     pub cap_use: CapUseSnapshot,
 }
 
-/// Use of a cap over the time in which a request waited in a flow to which the cap applies.
+/// Use of a cap, over the time in which a request waited in a flow to which the cap applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapUseSnapshot {
     /// Number of requests in flight × microseconds, summed over the time in which a request waited.
@@ -149,7 +149,7 @@ pub struct FlowMeterSnapshot {
     /// request ends.
     pub got: i128,
     /// Tokens that the last grant and later corrections have added to `got`, at least 0. In a drr node the quantum is
-    /// added to this.
+    /// included.
     pub rise: u128,
     /// Tokens by which `got` is below its highest value so far.
     pub fall: u128,
@@ -206,7 +206,7 @@ pub struct InFlightSnapshot {
     /// Sequence number of the grant among all grants of the pool, counted from 0.
     pub number: u64,
     /// The generations of the flows under which the request was charged, innermost flow first; `None` if the policy
-    /// tree that charged it has been replaced.
+    /// tree that charged the request has been replaced.
     pub generations: Option<Vec<u64>>,
     /// Number of the worker that runs the request, and the rank; `None` if the pool has no workers.
     pub place: Option<(u32, u32)>,
@@ -246,8 +246,7 @@ pub enum NodeCounters {
         virtual_time: u128,
         /// Number of times that virtual time has risen. The flows' `bound` refers to this count.
         rises: u64,
-        /// The last moment given out. Moments are sequence numbers, counted from 1, that order the grants and starts
-        /// within the node.
+        /// The last moment given out. Moments number the grants and starts within the node in order, from 1.
         moments: u64,
         /// The meter of the share node.
         meter: NodeMeterSnapshot,
@@ -279,11 +278,11 @@ pub struct DrrClassSnapshot {
 pub struct FlowSnapshot {
     /// Name of the flow; unique within its node.
     pub name: Box<str>,
-    /// Counters of a flow of a share node; `None` elsewhere.
+    /// Counters of a flow of a share node; `None` in other nodes.
     pub share: Option<ShareFlowSnapshot>,
-    /// Tokens that a flow of a load node was served; `None` elsewhere.
+    /// Tokens that a flow of a load node was served; `None` in other nodes.
     pub load_got: Option<i128>,
-    /// Meters of a class of a bands node; `None` elsewhere.
+    /// Meters of a class of a bands node; `None` in other nodes.
     pub band: Option<BandSnapshot>,
     /// The counters of the node inside the flow; `None` if a queue is inside.
     pub inside: Option<Box<NodeSnapshot>>,
@@ -307,7 +306,7 @@ pub struct ShareFlowSnapshot {
     pub new: bool,
     /// Virtual time when the flow stopped being ready; `None` while the flow is ready or idle.
     pub stopped: Option<u128>,
-    /// State of the bound on the flow's lag: `fallen`, the value of `rises` for which `fallen` is valid, and `ended`.
+    /// State of the bound on the flow's lag: `fallen`, the count of `rises` for which `fallen` is valid, and `ended`.
     /// See the section "The bound" of [`crate::share`].
     pub bound: (u128, u64, u128),
     /// The meter of the flow.
@@ -333,8 +332,8 @@ impl Pool {
         self.snapshot_with(requests)
     }
 
-    /// Returns the pool's state without the requests that wait. Its size follows the flows and the slots, however long
-    /// the queues are. A pool cannot be restored from it.
+    /// Returns the pool's state without the requests that wait, so that its size does not depend on the length of the
+    /// queues. A pool cannot be restored from this snapshot.
     pub fn snapshot_without_queues(&self) -> Snapshot {
         self.snapshot_with(self.engine.requests.handles_in_flight())
     }
@@ -489,7 +488,8 @@ impl PoolEngine {
             Discipline::Share(share) => {
                 let state = share.flow_now(flow.local);
                 let bound = share.bound_now(flow.local);
-                // While no worker takes anything, flows need not have been looked at, and may still count as ready.
+                // While no queue's head has an open worker, flows need not have been looked at, and may still count as
+                // ready.
                 let blocked = self.workers.all_blocked() && flow.waiting > 0;
                 let (used, allowed) = state.cap_meter.read(self.now);
                 share_flow = Some(ShareFlowSnapshot {

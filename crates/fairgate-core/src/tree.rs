@@ -1,18 +1,18 @@
 //! The policy tree at work: nodes, flows and queues, and the propagation of changes between them.
 //!
-//! Every node keeps its *head*, the request it would dispatch next. An event marks the flows that it touches. A *look*
-//! then goes through the marks from the deepest level up: a marked flow reports its inside to its node, and a node
-//! whose head changed marks the flow around it. Readiness changes only here, after a step is complete, as the
+//! Every node keeps its *head*, the request that it would dispatch next. An event marks the flows that it touches. A
+//! *look* then goes through the marks from the deepest level up: a marked flow reports its inside to its node, and a
+//! node whose head changed marks the flow around it. Readiness changes only in a look, after a step is complete, as the
 //! specification requires. Each step costs one update of a ranking per level. The root computes its head only when a
 //! slot is free.
 //!
-//! Flows are created with their first request. They are forgotten when a return would reset all their state
-//! (`forget.rs`), so indexes of the lists here are reused.
+//! Flows are created with their first request. A flow is forgotten when all its state would be reset on its return
+//! (`forget.rs`), and its index in the lists here is reused.
 //!
 //! After a look, the head of every node is the request that its discipline would dispatch. There is one exception:
 //! while no head in the whole pool has an open worker, the closing of demands is not reported, because nothing can be
-//! granted. `PoolWorkers::all_blocked` guards the two readers of heads (granting and explaining) in that case. Trees
-//! are at most 64 levels deep.
+//! granted. So the two readers of heads (granting and explaining) call `PoolWorkers::all_blocked` first. Trees are at
+//! most 64 levels deep.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -62,10 +62,10 @@ pub(crate) struct TreeNode {
     busy: BusyThresholds,
     /// The node's flows, by name.
     pub(crate) flows: BTreeMap<Arc<str>, u32>,
-    /// The index of each flow in the tree, by the flow's index within the node; `None` if the flow was forgotten, and
+    /// The index of each flow in the tree, by the flow's index within the node. `None` if the flow was forgotten, and
     /// for a drr or bands class before its first request.
     pub(crate) locals: Vec<Option<u32>>,
-    /// Finds the flow with the most waiting requests; only kept if the pool's queue is bounded.
+    /// Finds the flow with the most waiting requests. Only kept up to date if the pool's queue is bounded.
     fullest_flow: TournamentTree,
     /// True if any class limits the requests or tokens that may wait in it.
     pub(crate) has_limits: bool,
@@ -80,9 +80,9 @@ pub(crate) struct TreeNode {
 #[derive(Clone, Debug)]
 pub(crate) struct TreeFlow {
     pub(crate) name: Arc<str>,
-    /// Number of the flow's name in [`PolicyTree::names`]; `index_in_name` is the flow's index in the name's list of
-    /// flows.
+    /// Number of the flow's name in [`PolicyTree::names`].
     pub(crate) name_number: u32,
+    /// Index of the flow in its name's list of flows.
     pub(crate) index_in_name: u32,
     pub(crate) node: u32,
     pub(crate) local: LocalFlow,
@@ -91,16 +91,16 @@ pub(crate) struct TreeFlow {
     pub(crate) in_flight: u32,
     pub(crate) head: Option<FlowHead>,
     marked: bool,
-    /// True if an operator holds the flow, as its name's settings say; `capped` is true if an event has set the flow's
-    /// cap.
+    /// True if an operator holds all flows with this flow's name.
     pub(crate) held: bool,
+    /// True if an event has set the cap of all flows with this flow's name.
     pub(crate) capped: bool,
-    /// Summed input tokens of the flow's waiting requests, only kept if a class of the node has limits. `cached` is the
-    /// sum of their cached tokens.
+    /// Summed input tokens of the flow's waiting requests. Only kept if a class of the node has limits.
     pub(crate) input: u128,
+    /// Summed cached tokens of the flow's waiting requests. Only kept if a class of the node has limits.
     pub(crate) cached: u128,
-    /// The flow's waiting requests in order of arrival. Only kept if a load node must know the oldest one and a node is
-    /// inside the flow, so that no single queue knows it.
+    /// The flow's waiting requests in order of arrival. Only kept if the flow's node is a load node, which must know
+    /// the oldest request, and another node is inside the flow, so that no single queue has all its requests.
     arrivals: Option<BTreeSet<(SubmitSeq, RequestHandle)>>,
 }
 
@@ -129,9 +129,9 @@ pub(crate) struct PolicyTree {
     looked_at_blocked: BTreeSet<u32>,
     /// The times at which another request becomes late in a queue with a longest wait, each with the queue.
     timers: BTreeSet<(Micros, u32)>,
-    /// Flows that may have no requests left, for `forget.rs` to check; `risen` has the nodes whose virtual time has
-    /// risen.
+    /// Flows that may have no requests left, for `forget.rs` to check.
     pub(crate) emptied: Vec<u32>,
+    /// Nodes whose virtual time has risen, for `forget.rs` to check.
     pub(crate) risen: Vec<u32>,
     /// True if two flows on one path may have the same name, because two levels divide service by the same attribute.
     repeats: bool,
@@ -147,9 +147,9 @@ struct Marks {
     /// True if any flow or node below the root is marked.
     any_below: bool,
     root_flows: Vec<u32>,
-    /// The marked flows below the root's own, in one list per depth. `nodes` has the marked nodes, likewise. The lists
-    /// of depth 0, the root, stay empty.
+    /// The marked flows of nodes below the root, in one list per depth. The list of depth 0, the root, stays empty.
     flows: Vec<Vec<u32>>,
+    /// The marked nodes below the root, in one list per depth.
     nodes: Vec<Vec<u32>>,
 }
 
@@ -179,8 +179,8 @@ impl Marks {
         }
     }
 
-    /// Marks a node because it may now pick another flow. The root is only noted as stale, because it picks when a slot
-    /// is free.
+    /// Marks a node because it may now pick another flow. The root only becomes stale, because it picks when a slot is
+    /// free.
     #[inline]
     fn node(&mut self, index: u32, node: &mut TreeNode) {
         if node.parent.is_none() {
@@ -223,7 +223,8 @@ fn place<T>(list: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
 }
 
 impl PolicyTree {
-    /// Creates an empty tree. `bounded` is true if the pool's queue has a limit; nodes then keep their fullest flows.
+    /// Creates an empty tree. If `bounded` is true, the pool's queue has a limit, and nodes keep track of their fullest
+    /// flows.
     pub(crate) fn new(
         policy: &Policy,
         busy: BusyThresholds,
@@ -350,7 +351,7 @@ impl PolicyTree {
             Discipline::Drr(_) => level.class(&name).expect("the flow is one of the classes"),
             Discipline::Bands(bands) => {
                 let class = level.class(&name).expect("the flow is one of the classes");
-                // The event may have arrived after the node was created and before the class's first request.
+                // The event may have come after the node was created and before the class had its first request.
                 if directive.cap.is_some() {
                     bands.classes[class as usize].cap = None;
                 }
@@ -361,7 +362,7 @@ impl PolicyTree {
         let is_load = matches!(state.discipline, Discipline::Load(_));
         let inside = level.inside(&name);
         let keeps_arrivals = is_load && matches!(inside, InsideLevel::Level(_));
-        // The slots of a partitioned root depend on which flows are ready, so its flows are visited one by one.
+        // A flow of a partitioned root is not grouped, because the division of slots depends on which flows are ready.
         let is_grouped = matches!(&*level.node, PolicyNode::Share(share) if !share.partition);
         let flow = TreeFlow {
             name: name.clone(),
@@ -408,7 +409,7 @@ impl PolicyTree {
     pub(crate) fn queue_for(&mut self, attributes: &Attributes) -> u32 {
         let mut node = ROOT;
         loop {
-            // The flow that the request names usually exists; only otherwise the level is consulted.
+            // The flow that the request names usually exists. Only if it does not, the policy level is consulted.
             let stated = attributes.get(self.nodes[node as usize].by);
             let known = stated
                 .and_then(|name| self.find_flow(node, name, hash_text(u64::from(node), name)));
@@ -449,7 +450,7 @@ impl PolicyTree {
         path
     }
 
-    /// Takes in a new request, which starts to wait in its queue. The request is linked to its neighbours before it is
+    /// Adds a new request, which starts to wait in its queue. The request is linked to its neighbours before it is
     /// stored, so that it need not be looked up again.
     #[inline]
     pub(crate) fn accept(
@@ -486,7 +487,7 @@ impl PolicyTree {
         self.arrive(handle, requests.get(handle), flow, is_shown, now);
     }
 
-    /// Counts a request that has arrived in the queue inside a flow, in that flow and in the flows around it.
+    /// Counts a newly arrived request in the innermost flow, whose queue it entered, and in the flows around that flow.
     #[inline]
     fn arrive(
         &mut self,
@@ -582,8 +583,8 @@ impl PolicyTree {
         }
     }
 
-    /// Dispatches a waiting request, which leaves its queue and is charged at every level. The request in flight gets
-    /// the generations of its flows, innermost first.
+    /// Dispatches a waiting request, which leaves its queue and is charged at every level. Stores the generations of
+    /// its flows, innermost first, in the state of the request in flight.
     #[inline]
     pub(crate) fn dispatch<'a>(
         &mut self,
@@ -619,7 +620,7 @@ impl PolicyTree {
         (request, flight)
     }
 
-    /// Adds a request that is in flight already to a new tree, where it is charged nothing.
+    /// Adds a request in flight to a new tree, which does not charge it.
     pub(crate) fn enter_in_flight(&mut self, queue: u32, now: Micros) {
         let mut next = Some(self.queues[queue as usize].flow);
         while let Some(flow) = next {
@@ -641,7 +642,7 @@ impl PolicyTree {
         }
     }
 
-    /// Ends a request in flight, which is charged `used` tokens in the end.
+    /// Ends a request in flight, whose final charge is `used` tokens.
     pub(crate) fn end_request(
         &mut self,
         request: &PoolRequestState,
@@ -729,8 +730,7 @@ impl PolicyTree {
     }
 
     /// Counts one request more or less in flight for a flow name whose cap an event has set. If the count thereby
-    /// reaches or leaves the cap, all flows with the name are marked, because they may become ready or stop being
-    /// ready.
+    /// reaches or leaves the cap, marks all flows with the name, because they may become ready or stop being ready.
     fn count_for_name(&mut self, flow: u32, queue: u32, more: bool, now: Micros) {
         let named = self.flows[flow as usize].name_number;
         if !self.is_innermost_of_name(flow, queue) {
@@ -745,8 +745,8 @@ impl PolicyTree {
         self.observe_cap(named, now);
     }
 
-    /// Returns true if this is the innermost flow with its name on the path to a queue. A request counts only once for
-    /// a name.
+    /// Returns true if this is the innermost flow with its name on the path to a queue. Only that flow counts a request
+    /// for the name, so that each request counts once.
     fn is_innermost_of_name(&self, flow: u32, queue: u32) -> bool {
         let named = self.flows[flow as usize].name_number;
         !self.repeats
@@ -770,7 +770,7 @@ impl PolicyTree {
         }
     }
 
-    /// Marks a flow to be looked at again.
+    /// Marks a flow, so that the next look visits it.
     pub(crate) fn mark_flow(&mut self, flow: u32) {
         let state = &mut self.flows[flow as usize];
         self.marks.flow(flow, state, self.nodes[state.node as usize].depth);
@@ -781,7 +781,7 @@ impl PolicyTree {
         self.marks.node(node, &mut self.nodes[node as usize]);
     }
 
-    /// Reports a new tick count to every load node. Each node that has a ready flow is marked, because it may now pick
+    /// Reports a new tick count to every load node. Marks each node that has a ready flow, because it may now pick
     /// another flow.
     pub(crate) fn tick(&mut self, ticks: Ticks) {
         if self.load_nodes.is_empty() {
@@ -792,7 +792,7 @@ impl PolicyTree {
             from = node + 1;
             let state = &mut self.nodes[node as usize];
             state.arbiter().tick(ticks);
-            // Time alone cannot give a head to a node without ready flows.
+            // The passing of ticks cannot give a head to a node without ready flows.
             if state.stale || state.head.is_some() {
                 self.mark_node(node);
             }
@@ -814,7 +814,7 @@ impl PolicyTree {
         }
     }
 
-    /// Returns every flow that exists, in an order that callers must not depend on.
+    /// Returns every flow that exists. Callers must not depend on the order.
     pub(crate) fn live_flows(&self) -> Vec<u32> {
         let mut flows = Vec::new();
         let mut nodes = vec![ROOT];
@@ -829,12 +829,12 @@ impl PolicyTree {
         flows
     }
 
-    /// Returns true if a request will become late in a queue with a longest wait.
+    /// Returns true if a waiting request will become late in a queue with a longest wait.
     pub(crate) fn has_timers(&self) -> bool {
         !self.timers.is_empty()
     }
 
-    /// Returns the next time at which a request becomes late in a queue with a longest wait; `None` if there is none.
+    /// Returns the next time at which a request becomes late in a queue with a longest wait; `None` if no request will.
     pub(crate) fn next_timer(&self) -> Option<Micros> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -850,8 +850,8 @@ impl PolicyTree {
         }
     }
 
-    /// Removes a forgotten flow from the list of flows looked at while blocked, and the queue inside it from the
-    /// timers.
+    /// Removes a forgotten flow from the list of flows looked at while blocked. Also removes the timer of its queue, if
+    /// `queue` names one.
     pub(crate) fn drop_marks(&mut self, flow: u32, queue: Option<u32>) {
         self.looked_at_blocked.remove(&flow);
         let Some(queue) = queue else { return };
@@ -885,7 +885,7 @@ impl PolicyTree {
             }
         }
         self.mark_named(named);
-        // A drr class has its quantum before it has a flow.
+        // A drr class has its quantum even before its flow exists.
         let nodes: Vec<u32> = self.drr_nodes.iter().copied().collect();
         for node in nodes {
             let node = &mut self.nodes[node as usize];
@@ -966,7 +966,8 @@ impl PolicyTree {
         if self.marks.any_below {
             self.look_below(blocked, workers, cx);
         }
-        // In the order of marking: flows that start to wait together were marked in the order of arrival.
+        // Visits flows in the order of marking, because flows that start to wait together were marked in order of
+        // arrival.
         let mut i = 0;
         while let Some(flow) = self.marks.root_flows.get(i).copied() {
             self.look_at_flow(flow, blocked, workers, cx);
@@ -979,7 +980,7 @@ impl PolicyTree {
         self.marks.any = false;
     }
 
-    /// Looks at the marked flows and nodes below the root, the deepest first.
+    /// Visits the marked flows and nodes below the root, the deepest first.
     #[inline(never)]
     fn look_below(&mut self, blocked: bool, workers: &PoolWorkers, cx: ArbiterContext<'_>) {
         for depth in (1..self.marks.flows.len()).rev() {
@@ -1011,8 +1012,8 @@ impl PolicyTree {
         }
     }
 
-    /// Applies the opening or closing of a demand. Marks the queues that watch the demand; nodes that watch it for
-    /// queues inside them update the flows of these queues.
+    /// Applies the opening or closing of a demand. Marks the queues that watch the demand. Nodes that watch the demand
+    /// for queues inside them update the flows of these queues.
     fn apply_changed_demand(&mut self, changed: ChangedDemand) {
         for queue in changed.queues {
             self.mark_flow(self.queues[queue as usize].flow);
@@ -1029,8 +1030,8 @@ impl PolicyTree {
         }
     }
 
-    /// Makes each marked queue watch the demand of its head, and the demands of requests that may become its head
-    /// because of their age.
+    /// Makes each marked queue watch the demand of its head, and the demands of requests that may go first because of
+    /// their age.
     fn watch_heads(&mut self, workers: &mut PoolWorkers, requests: &RequestTable) {
         for flow in self.marks.all_flows() {
             let TreeFlow { child, node, local, .. } = self.flows[*flow as usize];
@@ -1095,7 +1096,8 @@ impl PolicyTree {
     ) {
         let flow = &mut self.flows[index as usize];
         flow.marked = false;
-        // Without workers and ages, the first of a queue is its head and everything is open.
+        // Without workers and without a longest wait, the first request of a queue is its head and every demand is
+        // open.
         let mut facts = QueueWorkerFacts { oldest_open: true, may_join: false };
         match flow.child {
             FlowChild::Node(node) => flow.head = self.nodes[node as usize].head,
@@ -1111,7 +1113,8 @@ impl PolicyTree {
         let QueueWorkerFacts { oldest_open, may_join } = facts;
         let flow = &*flow;
         if blocked && flow.head.is_some() {
-            // The last reports to queues are outdated; they are looked at again when a worker frees up.
+            // The demand's last report to the queue may be outdated, so the flow is looked at again when a worker frees
+            // up.
             self.looked_at_blocked.insert(index);
         }
         let node = &mut self.nodes[flow.node as usize];
@@ -1168,7 +1171,8 @@ impl PolicyTree {
         }
     }
 
-    /// Returns the request that the tree would dispatch next, as of the last look.
+    /// Returns the request that the tree would dispatch next, as of the last look; `None` if no flow of the root is
+    /// ready.
     pub(crate) fn head(&mut self, cx: ArbiterContext<'_>) -> Option<FlowHead> {
         if core::mem::take(&mut self.nodes[ROOT as usize].stale) {
             self.nodes[ROOT as usize].head = self.compute_head(ROOT, cx);
@@ -1177,7 +1181,7 @@ impl PolicyTree {
     }
 }
 
-/// The facts about workers that a look reports for a queue.
+/// The facts about workers that a look finds out for a queue.
 struct QueueWorkerFacts {
     oldest_open: bool,
     may_join: bool,
@@ -1226,8 +1230,8 @@ fn set_timer(
     }
 }
 
-/// Returns the request that a queue would dispatch. This is its oldest late request with an open worker, otherwise the
-/// first in the queue's order if that has an open worker, otherwise `None`.
+/// Returns the request that a queue would dispatch: its oldest late request with an open worker, otherwise the first in
+/// the queue's order if that request has an open worker, otherwise `None`.
 fn queue_head(
     queue: &RequestQueue,
     open: bool,
@@ -1257,8 +1261,8 @@ fn oldest(
 }
 
 impl TreeFlow {
-    /// Removes a waiting request from the counters of a flow. Returns true if the flow must be looked at even if its
-    /// head stays the same.
+    /// Subtracts a request that no longer waits from the counters of the flow. Returns true if the flow must be looked
+    /// at even if its head stays the same.
     #[inline]
     fn take_waiting(
         &mut self,
@@ -1284,7 +1288,7 @@ pub(crate) fn path_hash(flow: &TreeFlow) -> u64 {
 }
 
 impl TreeNode {
-    /// Returns true if the node had something to dispatch at the last look; the root's head may be outdated.
+    /// Returns true if the node had a request to dispatch at the last look. The root's answer may be outdated.
     pub(crate) fn has_head(&self) -> bool {
         self.head.is_some()
     }
@@ -1300,14 +1304,14 @@ impl TreeNode {
         Some(self.level.class_names().skip(class as usize + 1).map(Arc::from).collect())
     }
 
-    /// Returns the discipline as an arbiter.
+    /// Returns the discipline, on which the methods of [`Arbiter`] are called.
     pub(crate) fn arbiter(&mut self) -> &mut Discipline {
         &mut self.discipline
     }
 }
 
-/// Calls a method of the discipline. The macro is a match over all disciplines, so that the compiler knows the concrete
-/// type.
+/// Calls a method of the discipline. The macro matches on the kind of discipline, so that the compiler knows the
+/// concrete type.
 macro_rules! delegate {
     ($self:ident, $discipline:ident => $call:expr) => {
         match $self {
@@ -1360,8 +1364,8 @@ impl Arbiter for Discipline {
 }
 
 impl Discipline {
-    /// Charges a flow for a grant. Returns the generation, and true if virtual time has risen in a node that remembers
-    /// idle flows.
+    /// Charges a flow for a grant. Returns the flow's generation. Also returns true if virtual time has risen and the
+    /// node remembers idle flows.
     #[inline]
     fn charge_at(&mut self, flow: LocalFlow, cost: Tokens) -> (u64, bool) {
         match self {

@@ -1,17 +1,17 @@
 //! Quantities as types, so that tokens are never added to microseconds.
 //!
-//! Every type states its range. Values outside of the range cannot be created, and with values inside of it no
-//! arithmetic of this crate wraps. Sums of tokens are kept in 128 bits, and products that need more in 256 bits.
+//! Every type states its range. Values outside of the range cannot be created, and no arithmetic of this crate wraps
+//! with values inside of it. Sums of tokens are kept in 128 bits, and products that need more in 256 bits.
 //!
-//! In some places 64 bits nearly always suffice. There 64 bits are used, and larger values are checked for and take a
-//! slower path: rounds in `rounds.rs`, keys in `ranking.rs`, divisions in `share.rs` and `meter.rs`, orientation tests
-//! in `convex_hull.rs`. Scores saturate from 2⁹⁶ tokens per weight on, which takes 2³² requests of 2⁶⁴ tokens. The
-//! range of each restored number is checked in `restore.rs`.
+//! In some places 64 bits nearly always suffice. The code there uses 64 bits, tests for larger values, and takes a
+//! slower path for those: rounds in `rounds.rs`, keys in `ranking.rs`, divisions in `share.rs` and `meter.rs`,
+//! orientation tests in `convex_hull.rs`. Scores saturate from 2⁹⁶ tokens per weight on, which takes 2³² requests of
+//! 2⁶⁴ tokens. `restore.rs` checks the range of each restored number.
 
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// A moment or a span on the journal's clock, in microseconds.
+/// A point in time or a span of time on the journal's clock, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
@@ -19,12 +19,12 @@ pub struct Micros(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tokens(pub u64);
 
-/// A count of ended requests. This is the pool's own clock, by which a `load` node measures the age of a flow.
+/// A count of ended requests. A `load` node measures the age of a flow in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u64);
 
-/// The weight of a flow relative to its siblings, which is a share node's weight or a drr class's quantum; an integer
-/// from 1 to `u64::MAX`.
+/// The weight of a flow relative to its siblings: its weight in a share node, or the quantum of its class in a drr
+/// node. An integer from 1 to `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(NonZeroU64);
 
@@ -49,12 +49,12 @@ pub struct Alpha(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchFraction(u32);
 
-/// The number of waiting tokens that one cached token outweighs when a worker is chosen, from 0 to 1000; stored in
+/// The number of waiting tokens that one cached token counts for when a worker is chosen, from 0 to 1000; stored in
 /// thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OverlapCredit(u32);
 
-/// Tokens per weight, the unit in which flows of different weights compare; stored in units of 2⁻³². Displays as a
+/// Tokens per weight, in which flows of different weights can be compared; stored in units of 2⁻³². Displays as a
 /// decimal with three places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PerWeight(pub i128);
@@ -76,7 +76,7 @@ impl PerWeight {
 impl fmt::Display for PerWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let magnitude = self.0.unsigned_abs();
-        // Rounded to the nearest thousandth; 1000 thousandths carry into the whole part.
+        // Rounds to the nearest thousandth. 1000 thousandths carry into the whole part.
         let thousandths = ((magnitude & 0xffff_ffff) * 1000 + (1 << 31)) >> 32;
         let (whole, rest) = ((magnitude >> 32) + thousandths / 1000, thousandths % 1000);
         let sign = if self.0 < 0 && (whole, rest) != (0, 0) { "-" } else { "" };
@@ -177,8 +177,8 @@ impl Alpha {
     pub const LATENCY: Self = Self(0);
     /// The trade-off of a load node that states none, which is 0.25.
     pub const BALANCED: Self = Self(250_000);
-    /// Trade-off for throughput: 0.5, which favours the flow with the deepest backlog. Auto-tune raises alpha to this
-    /// value at most.
+    /// Trade-off for throughput: 0.5, which favours the flow with the deepest backlog. Auto-tune never raises alpha
+    /// above this value.
     pub const THROUGHPUT: Self = Self(500_000);
     /// Number of millionths in an alpha of 1.
     pub const SCALE: u32 = 1_000_000;
@@ -236,8 +236,8 @@ impl Default for OverlapCredit {
     }
 }
 
-/// A part of a whole that prints as a percentage with one decimal, rounded half up: `66.7 %`. Below 0.1 % it prints
-/// four decimals. All percentages for people are written by this type.
+/// A part of a whole, displayed as a percentage with one decimal, rounded half up: `66.7 %`. A percentage below 0.1 %
+/// has four decimals. All percentages for people are written by this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percentage {
     part: u128,

@@ -1,27 +1,29 @@
-//! The workers of a pool: the requests that each worker may take, whether it is busy, and the choice of a worker for a
-//! request.
+//! The workers of a pool: the requests that each worker may take, the test whether a worker is busy, and the choice of
+//! a worker for a request.
 //!
 //! A queue is ready if its head has an *open* place, which is a rank that is not busy, of a worker that may take the
 //! request. To know this without checking every worker for every queue, equal heads share one result. The *want* of a
 //! request ([`WorkerConstraints`]) says which workers may run the request (pin, allow-list, taints). A *demand* is a
-//! want together with the busy thresholds of a queue. Each open demand keeps a *witness*, which is one place that is
-//! open for it. Another place is searched only when the witness fills up. Each closed demand is in the lists of the
-//! workers that may take its requests, because only a change of one of these workers can open the demand. So a blocked
-//! head costs nothing until one of its workers changes, and a change reaches only the queues that watch a demand that
-//! the change opened or closed.
+//! want together with the busy thresholds of a queue. Each open demand has a *witness*, which is one place that is open
+//! for it. Another place is searched only when the witness fills up. Each closed demand is in the lists of the workers
+//! that may take its requests, because only a change of one of these workers can open the demand. So a blocked head
+//! costs nothing until one of its workers changes, and a change reaches only the queues that watch a demand that the
+//! change opened or closed.
 //!
-//! A worker whose rates are empty or that is paused is *limited*, which means that every rank counts as busy until a
-//! known time. The first event at or after that time makes the worker available again.
+//! A worker whose rates are empty or that is paused is *limited*, which means that each of its ranks counts as busy
+//! until a known time. The first event at or after that time makes the worker available again.
 //!
-//! A change is reported to queues at the next look. While *no* demand is open, changes are not reported at all. Nothing
-//! can be granted then, so no queue needs the changes until a demand opens. If a demand has closed and opened again by
-//! then, there is nothing to report. So a look at a full pool with a thousand waiting flows costs one comparison.
+//! A change of a demand is reported to queues at the next look. While *no* demand is open, changes are not reported at
+//! all. Nothing can be granted then, so no queue needs the changes until a demand opens. A demand that has closed and
+//! opened again in between needs no report. So a look at a full pool with a thousand waiting flows costs one
+//! comparison.
 //!
 //! # Limits
-//! Demands are shared only by equal constraints. Requests whose allow-lists differ, even only in workers that do not
-//! exist, are watched one by one. Allow-lists should therefore come from the operator and not from the client.
+//! Only requests with equal constraints share a demand. Requests whose allow-lists differ, even only in workers that do
+//! not exist, are watched one by one. Allow-lists should therefore come from the operator and not from the client.
 //!
-//! A change visits every flow that it concerns, except for flows of a share node that form a group (`share/groups.rs`).
+//! A change visits every flow that waits for the worker, except for flows of a share node that form a group
+//! (`share/groups.rs`).
 
 mod placement;
 
@@ -60,8 +62,8 @@ pub(crate) struct WorkerRecord {
     pub(crate) tokens: Option<WorkerRate>,
     pub(crate) burst: BurstSeconds,
     pub(crate) pause_until: Micros,
-    /// Number of times that a level of one of the worker's rates was set again, by a new rate or by a stated remaining
-    /// amount. The level that was set last has this number as its epoch.
+    /// Number of times that the level of one of the worker's rates was set, by a new rate or by a stated remaining
+    /// amount. A level that is set gets this number as its epoch.
     pub(crate) epochs: u64,
     /// Time until which a rate or a pause makes the worker busy; `None` if neither does.
     limited_until: Option<Micros>,
@@ -79,7 +81,7 @@ pub(crate) struct RankLoad {
     pub(crate) flights: u64,
     /// Sequence number of the rank's last grant plus 1; 0 if the rank never had a grant.
     pub(crate) last_grant: u64,
-    /// The open demands for which this rank is the witness, which is the one place known to be open for the demand.
+    /// The open demands whose witness this rank is: the one place that is known to be open for the demand.
     witness_of: BTreeSet<u32>,
 }
 
@@ -102,7 +104,7 @@ pub(crate) enum WatchRole {
 
 impl WatchRole {
     /// Returns true if the queue itself can make a request with this role its head. A request watched as `Oldest` is
-    /// dispatched by the load node around the queue instead.
+    /// dispatched by the load node around the queue.
     fn counts_as_head(self) -> bool {
         self != Self::Oldest
     }
@@ -174,7 +176,7 @@ const ANY_WORKER_NUMBER: u32 = 0;
 pub(crate) static ANY_WORKER: WorkerConstraints =
     WorkerConstraints { pin: None, allow: None, requires: Vec::new() };
 
-/// The answer to the question whether any worker could run a new request.
+/// The result of the test whether any worker could run a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerEligibility {
     Nowhere,
@@ -203,14 +205,14 @@ impl WorkerRecord {
         }
     }
 
-    /// Restores a worker from a snapshot; the caller restores the rates.
+    /// Restores a worker from a snapshot, without the levels of its rates, which the caller restores.
     pub(crate) fn from_change(change: &WorkerChange, now: Micros) -> Self {
         let mut worker = Self::new(&change.name);
         worker.change(change, now);
         worker
     }
 
-    /// Applies the fields that a change states. The rates' levels must be up to date.
+    /// Applies the fields that a change states. The levels of the rates must be up to date.
     fn change(&mut self, change: &WorkerChange, now: Micros) {
         self.burst = change.burst_seconds.unwrap_or(self.burst);
         for (stated, remaining, is_tokens) in [
@@ -232,8 +234,8 @@ impl WorkerRecord {
         self.ranks = change.ranks.unwrap_or(self.ranks);
     }
 
-    /// Returns a rate after a change. A new rate starts with a full level, a changed rate keeps its level, and a stated
-    /// remaining amount sets the level.
+    /// Returns a rate after a change; `None` if there is no such rate after it. A new rate starts with a full level, a
+    /// changed rate keeps its level, and a stated remaining amount sets the level.
     fn changed_rate(
         &mut self,
         rate: Option<WorkerRate>,
@@ -267,8 +269,8 @@ impl WorkerRecord {
         }
     }
 
-    /// Returns the time until which a rate or a pause makes the worker busy; `None` if neither does. The rates' levels
-    /// must be up to date.
+    /// Returns the time until which a rate or a pause makes the worker busy; `None` if neither does. The levels of the
+    /// rates must be up to date.
     fn limit(&self, now: Micros) -> Option<Micros> {
         let rates = [&self.requests, &self.tokens].into_iter().flatten();
         let fills = rates.filter(|rate| rate.is_short()).map(WorkerRate::fills_at);
@@ -281,9 +283,9 @@ impl WorkerRecord {
         self.loads.get(rank as usize)
     }
 
-    /// Returns one entry for each rank: the sequence number of the rank's last grant plus 1, or 0 if the rank never had
-    /// a grant. Sequence numbers count the grants of the pool from 0. Ranks behind the last one that ever had a grant
-    /// have no entry.
+    /// Returns one number for each rank: the sequence number of the rank's last grant plus 1, or 0 if the rank never
+    /// had a grant. Sequence numbers count the grants of the pool from 0. The list ends with the last rank that ever
+    /// had a grant.
     pub(crate) fn last_grants(&self) -> Vec<u64> {
         let ranks =
             self.loads.iter().rposition(|load| load.last_grant > 0).map_or(0, |last| last + 1);
@@ -307,8 +309,8 @@ impl WorkerRecord {
         matches!(self.state, WorkerState::Up | WorkerState::Overloaded)
     }
 
-    /// Returns the ranks of this worker that a request with this want may run on; empty if the worker does not meet the
-    /// want.
+    /// Returns the ranks of this worker on which a request with this want may run; empty if the worker does not meet
+    /// the want.
     fn eligible_ranks(&self, want: &WorkerConstraints) -> core::ops::Range<u32> {
         let listed = want
             .allow
@@ -345,7 +347,7 @@ impl WorkerRecord {
                 .is_some_and(|(fraction, batch)| over_batch(fraction.thousandths(), batch.0))
     }
 
-    /// Returns the ranks of this worker that a request may run on and that are not busy.
+    /// Returns the ranks of this worker on which a request may run and that are not busy.
     fn open_ranks(
         &self,
         want: &WorkerConstraints,
@@ -394,7 +396,7 @@ impl PoolWorkers {
             waiting: Vec::new(),
             timers: BTreeSet::new(),
         };
-        // It is held forever, so it keeps its number.
+        // This number is held forever, so no other want ever gets it.
         let anywhere = workers.wants.hold(&WorkerConstraints::default());
         debug_assert_eq!(anywhere, ANY_WORKER_NUMBER, "the first want has the first number");
         workers
@@ -410,7 +412,8 @@ impl PoolWorkers {
         if self.next_timer().is_none_or(|at| at > now) {
             return;
         }
-        // Each worker once: at the largest time that exists, a rate that is short stays so.
+        // Each due worker is visited only once. A rate that is still short at the largest possible time would be due
+        // again and again.
         let due = self.timers.range(..=(now, u32::MAX));
         let due: Vec<u32> = due.map(|(_, number)| *number).collect();
         for number in due {
@@ -484,8 +487,7 @@ impl PoolWorkers {
         orphans.into_iter().for_each(|demand| self.find_witness(demand));
     }
 
-    /// Searches a witness for every closed demand, and a new one for every demand whose witness is a rank of this
-    /// worker.
+    /// Searches a witness for every closed demand and for every demand whose witness is a rank of this worker.
     fn review(&mut self, number: u32) {
         let demands: Vec<u32> = self.watched.keys().copied().collect();
         for demand in demands {
@@ -496,7 +498,7 @@ impl PoolWorkers {
         }
     }
 
-    /// Number of workers that are up or overloaded.
+    /// Returns the number of workers that are up or overloaded.
     pub(crate) fn counted(&self) -> u64 {
         self.list.values().filter(|w| w.is_counted()).count() as u64
     }
@@ -600,8 +602,8 @@ impl PoolWorkers {
         Some(self.list.get_mut(&place.worker)?.load_mut(place.rank))
     }
 
-    /// Updates demands after a rank got more load. A demand whose witness was this rank needs another witness if the
-    /// rank is now busy.
+    /// Updates demands after a rank got more load. If the rank is now busy for a demand whose witness it is, the demand
+    /// needs another witness.
     fn filled(&mut self, place: WorkerRank) {
         let worker = &self.list[&place.worker];
         let load = &worker.loads[place.rank as usize];
@@ -623,7 +625,7 @@ impl PoolWorkers {
         lost.into_iter().for_each(|demand| self.find_witness(demand));
     }
 
-    /// Opens closed demands after a worker is no longer limited, if the worker may take their requests.
+    /// Opens closed demands after a worker is no longer limited, if one of its ranks may take their requests now.
     fn eased_everywhere(&mut self, number: u32) {
         let Some(worker) = self.list.get(&number) else { return };
         let opened: Vec<(u32, WorkerRank)> = worker
@@ -640,7 +642,7 @@ impl PoolWorkers {
         }
     }
 
-    /// Opens closed demands after a rank got less load, if the rank's worker may take their requests.
+    /// Opens closed demands after a rank got less load, if the rank may take their requests now.
     fn eased(&mut self, place: WorkerRank) {
         let worker = &self.list[&place.worker];
         if worker.state != WorkerState::Up || worker.closed.is_empty() {
@@ -721,7 +723,7 @@ impl PoolWorkers {
         self.wants.hold(want)
     }
 
-    /// Gives back the number of a want when its request has ended.
+    /// Gives up a request's use of the number of its want, when the request has ended.
     pub(crate) fn release_want(&mut self, want: u32) {
         if want != ANY_WORKER_NUMBER {
             self.wants.release(want);
@@ -761,8 +763,8 @@ impl PoolWorkers {
         waiting.map(|(want, _)| want).filter(nowhere).collect()
     }
 
-    /// Makes a queue watch the demand of this want and these busy thresholds, or makes a node watch it for a queue
-    /// inside the node. Returns the number of the demand.
+    /// Makes a queue watch the demand of this want and these busy thresholds, or makes a node watch that demand for a
+    /// queue inside the node. Returns the number of the demand.
     pub(crate) fn watch(&mut self, watcher: DemandWatcher, want: u32, busy: BusyThresholds) -> u32 {
         let index = self.demands.hold(&(want, busy));
         if !self.watched.contains_key(&index) {
@@ -794,7 +796,8 @@ impl PoolWorkers {
         index
     }
 
-    /// Makes a queue stop watching a demand, or makes a node stop watching it for one of the queues inside the node.
+    /// Makes a queue stop watching a demand, or makes a node stop watching a demand for one of the queues inside the
+    /// node.
     pub(crate) fn unwatch(&mut self, watcher: DemandWatcher, index: u32) {
         let demand = self.watched.get_mut(&index).expect("a watched demand");
         match watcher {
@@ -833,12 +836,12 @@ impl PoolWorkers {
         self.watched[&demand].want
     }
 
-    /// Returns true if the head of no queue has an open worker now, whatever was last reported.
+    /// Returns true if no queue's head has an open worker now, even if a demand was last reported as open.
     pub(crate) fn all_blocked(&self) -> bool {
         self.has_workers && self.open_heads == 0
     }
 
-    /// Returns true if a demand has opened or closed and this has not been reported yet.
+    /// Returns true if a demand has opened or closed and the watchers do not know it yet.
     pub(crate) fn has_unreported_demands(&self) -> bool {
         !self.unreported_demands.is_empty()
     }

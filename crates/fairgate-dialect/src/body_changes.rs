@@ -18,10 +18,10 @@ pub struct BodyChanges<'a> {
     /// Cap on the output tokens of each answer; `None` for no cap. The cap lowers the client's limit, or sets a limit
     /// if the client sets none. [`RequestFields::capped`] returns the resulting limit.
     pub max_tokens: Option<u64>,
-    /// True to ask for usage in a stream (`stream_options.include_usage`), on routes that report usage only on request.
+    /// True to request usage in a stream (`stream_options.include_usage`), on routes that report usage only on request.
     pub ask_usage: bool,
     /// Value for the field `cache_salt`; `None` adds no such field. An upstream reuses a cached prompt only for
-    /// requests with the same salt. If the client sent a `cache_salt`, it must be removed with `strip`.
+    /// requests with the same salt. If the client sent a `cache_salt` of its own, `strip` must remove it.
     pub cache_salt: Option<&'a str>,
     /// Indexes of the members to remove, as [`RequestFields::other_members`] returns them, in ascending order.
     pub strip: &'a [usize],
@@ -31,9 +31,9 @@ impl RequestFields {
     /// Returns the body with these changes, and with every other byte unchanged. Returns the same [`Bytes`] if nothing
     /// changes.
     ///
-    /// A cap below [`RequestFields::least_tokens`] is raised to it. The cap then replaces each limit of the client that
-    /// is higher. A chat may have two such fields, and both are replaced. If the client sets no limit, the cap is
-    /// inserted at the front of the body. The inserted field is `max_output_tokens` for responses,
+    /// A cap below [`RequestFields::least_tokens`] is raised to that value. The cap then replaces each limit of the
+    /// client that is higher. A chat may have two such fields, and both are replaced. If the client sets no limit, the
+    /// cap is inserted at the front of the body. The inserted field is `max_output_tokens` for responses,
     /// `max_completion_tokens` for OpenAI's reasoning models, which refuse `max_tokens`, and `max_tokens` for all
     /// others. Fields that ask for more output than the cap (`min_tokens`, `thinking.budget_tokens`) are lowered too.
     ///
@@ -70,7 +70,7 @@ impl RequestFields {
         if let Some(salt) = changes.cache_salt {
             fresh += &format!("\"cache_salt\":{},", serde_json::Value::from(salt));
         }
-        // The model is always present, so a member always follows the inserted ones.
+        // The member `model` is always present, so a member always follows the inserted ones.
         if !fresh.is_empty() {
             splices.replace(places.inside..places.inside, fresh);
         }
@@ -82,7 +82,7 @@ impl RequestFields {
 /// field.
 fn lower(caps: &[OutputCapField], cap: u64, splices: &mut ByteSplices) -> bool {
     let numbers = caps.iter().filter(|stated| stated.allowed.is_some());
-    // A null beside a number sets no limit and stays; alone, it is replaced.
+    // A null beside a number sets no limit and stays. A null alone is replaced.
     let places: Vec<_> =
         if numbers.clone().count() > 0 { numbers.collect() } else { caps.iter().take(1).collect() };
     for OutputCapField { value, allowed } in &places {
@@ -93,8 +93,8 @@ fn lower(caps: &[OutputCapField], cap: u64, splices: &mut ByteSplices) -> bool {
     !places.is_empty()
 }
 
-/// Removes members, each with one comma. A member at the front is removed with the comma after it, any other with the
-/// comma before it. One of the two commas always exists, because the member `model` is never removed.
+/// Removes members, each with one comma: the comma after a member at the front of the body, and the comma before any
+/// other member. That comma always exists, because the member `model` is never removed.
 fn strip(others: &[UnreadMember], numbers: &[usize], splices: &mut ByteSplices) {
     let members = numbers.iter().filter_map(|&number| others.get(number));
     for (gone, member) in members.enumerate() {
@@ -107,7 +107,7 @@ fn strip(others: &[UnreadMember], numbers: &[usize], splices: &mut ByteSplices) 
     }
 }
 
-/// Returns the name of the field in which a cap is inserted, if the client sets no limit.
+/// Returns the name of the field in which a cap is inserted if the client sets no limit.
 pub(crate) fn cap_field(route: Route, model: &str) -> &'static str {
     match route {
         Route::Responses => "max_output_tokens",

@@ -82,14 +82,14 @@ impl DialectError {
         Bytes::from(value.to_string())
     }
 
-    /// Returns the error in the client's dialect as an event for a stream that has begun. The event must be the last
-    /// one, because it tells the clients of both vendors that the answer has failed.
+    /// Returns the error in the client's dialect as an event for a stream that has begun. The event must be the last of
+    /// the stream, because it tells the clients of both vendors that the answer has failed.
     pub fn event(&self, route: Route, request_id: &str) -> Bytes {
         let text = match route {
             Route::Messages | Route::CountTokens => {
                 format!("event: error\ndata: {}\n\n", self.anthropic(request_id))
             }
-            // The documented event is flat; the client libraries look for `error` in it.
+            // The documented event is flat, but the client libraries look for a member `error` in it.
             Route::Responses => {
                 let event = json!({
                     "type": "error",

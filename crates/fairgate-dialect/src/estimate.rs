@@ -1,7 +1,7 @@
 //! Estimates the tokens of a request. Learns the bytes per token and the output of each tenant and model. Uses
 //! integer arithmetic and bounded memory.
 //!
-//! An estimate decides only the order of requests and the size of a reservation; the real usage is settled at the end.
+//! An estimate decides only the order of requests and the size of a reservation. The real usage is settled at the end.
 //! A client that drives its estimates down therefore gains nothing, and the estimator needs no protection other than
 //! its bounds.
 
@@ -28,30 +28,31 @@ pub struct TokenEstimate {
     /// Upper bound on the input tokens of text, which a budget reserves. Text with fewer than two bytes per token may
     /// still use more.
     pub input_max: u64,
-    /// Expected output tokens, which are the recent mean of this tenant and model, but at most `output_max`.
+    /// Expected output tokens: the recent mean of this tenant and model, but at most `output_max`.
     pub output: u64,
-    /// Upper bound on the output tokens, which is the client's limit times the number of choices; `None` if the client
-    /// sets no limit.
+    /// Upper bound on the output tokens: the client's limit times the number of choices. `None` if the client sets no
+    /// limit.
     pub output_max: Option<u64>,
-    /// True if files are part of `input_max`. Their tokens are an upper bound by what providers document, not a count.
+    /// True if `input_max` includes the tokens of files. Those tokens are not counted, but bounded from above by the
+    /// numbers that providers document.
     pub has_files: bool,
 }
 
 /// Estimates the tokens of requests, and learns from reported usage. A pool has one estimator, whose methods take
 /// `&self`, so that all tasks can share it.
 ///
-/// The expected input is the text's bytes divided by the bytes per token of this tenant's requests to this model, which
-/// follow the usage that upstreams report. A new tenant starts with the ratio of the other tenants, limited to 2 to 8
-/// bytes per token, or with 4 if there is none. Because of this limit, one tenant's images do not distort the estimates
-/// of another tenant's text. JSON's own braces and names count as text, because the ratio makes up for them and for the
-/// tokens that a chat template adds.
+/// The expected input is the number of bytes of the text divided by the bytes per token of this tenant's requests to
+/// this model. That ratio follows the usage that upstreams report. A new tenant starts with the ratio of the other
+/// tenants, limited to 2 to 8 bytes per token, or with 4 if there is no other tenant. Because of this limit, one
+/// tenant's images do not distort the estimates of another tenant's text. JSON's own braces and names count as text,
+/// because the ratio makes up for them and for the tokens that a chat template adds.
 ///
 /// The expected output is the moving mean of this tenant's answers from this model, or `output_default` before the
 /// first answer.
 ///
 /// Keeps at most `names_max` models and `names_max` pairs of tenant and model, and forgets the least recently used
-/// first. Names are stored as 64-bit hashes under a secret key, so their length costs nothing; two names with the same
-/// hash share an estimate.
+/// first. Names are stored as 64-bit hashes under a secret key, so long names take no more memory. Two names with the
+/// same hash share an estimate.
 pub struct TokenEstimator {
     /// Expected output tokens before anything was learned. Relaxed ordering is enough, because no other memory access
     /// depends on this value.
@@ -61,7 +62,7 @@ pub struct TokenEstimator {
 }
 
 struct EstimatorMemory {
-    /// Ratio of each model over all tenants. A new tenant starts with it.
+    /// Ratio of each model over all tenants, with which a new tenant starts.
     starts: RecentMap<BytesPerTokenRatio>,
     inputs: RecentMap<BytesPerTokenRatio>,
     outputs: RecentMap<OutputMean>,
@@ -87,7 +88,7 @@ impl TokenEstimate {
 
 impl TokenEstimator {
     /// Creates an estimator. `output_default` is the expected output of an answer, in tokens, before anything was
-    /// learned; `names_max` bounds memory, at roughly 100 bytes a name.
+    /// learned. `names_max` bounds memory, at roughly 100 bytes per name.
     pub fn new(output_default: u64, names_max: usize) -> Self {
         let memory = EstimatorMemory {
             starts: RecentMap::new(names_max),
@@ -98,13 +99,13 @@ impl TokenEstimator {
         Self { output_default, names: RandomState::new(), memory: Mutex::new(memory) }
     }
 
-    /// Sets the expected output for models about which nothing was learned. Learned values stay.
+    /// Sets the expected output, in tokens, for models about which nothing was learned. Learned values stay.
     pub fn set_output_default(&self, tokens: u64) {
         self.output_default.store(tokens, Ordering::Relaxed);
     }
 
-    /// Estimates the tokens of a request. `exact_input` is a tokenizer's count of the input; it replaces the estimate
-    /// from bytes.
+    /// Estimates the tokens of a request. `exact_input` is a tokenizer's count of the input, which replaces the
+    /// estimate from bytes.
     pub fn estimate(
         &self,
         tenant: &str,
@@ -115,7 +116,7 @@ impl TokenEstimator {
         let (start, name) = self.names(tenant, model);
         let mut memory = self.memory();
         let (input, input_max) = match exact_input {
-            // The exact count lacks the tokens that a chat template adds: + 12.5 % + 32.
+            // Adds 12.5 % and 32 tokens, because the exact count lacks the tokens that a chat template adds.
             Some(exact) => (exact, exact.saturating_add(exact / 8).saturating_add(32)),
             None => {
                 let ratio = memory.inputs.get(name);
@@ -158,7 +159,7 @@ impl TokenEstimator {
     }
 
     fn memory(&self) -> MutexGuard<'_, EstimatorMemory> {
-        // After a panic under the lock the state is still a set of valid numbers.
+        // After a panic under the lock, the state is still a set of valid numbers.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -171,7 +172,7 @@ impl EstimatorMemory {
 }
 
 /// Bytes per token, as a sum of bytes and a sum of tokens, both in units of 1/256. With each new answer, the weight of
-/// every earlier answer falls by a sixteenth. Two sums are kept rather than a mean of ratios, so that large requests
+/// every earlier answer falls by a sixteenth. Two sums are kept instead of a mean of ratios, so that large requests
 /// count for more, because their estimates matter more.
 #[derive(Clone, Copy)]
 struct BytesPerTokenRatio {

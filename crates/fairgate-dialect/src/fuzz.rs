@@ -26,8 +26,8 @@ const CHANGEABLE: [&str; 7] = [
     "thinking",
 ];
 
-/// Reads any bytes as a request and checks the result. The first three bytes choose a route and changes, and the rest
-/// is the body.
+/// Reads any bytes as a request and checks the result. The first three bytes choose a route, the changes and the cap,
+/// and the rest is the body.
 pub fn ask(data: &[u8]) {
     let Some((&[route, changes, cap], body)) = data.split_first_chunk() else { return };
     let route = Route::ALL[usize::from(route) % Route::ALL.len()];
@@ -52,8 +52,8 @@ pub fn meter(data: &[u8]) {
     check_meter(route, framing, hide, body, &sizes);
 }
 
-/// Reads any bytes as a provider's error and checks the result. The first two bytes are the status, then come header
-/// lines of `name: value`, an empty line, and the body.
+/// Reads any bytes as a provider's error and checks the result. The first two bytes are the status. Then come header
+/// lines of the form `name: value`, an empty line, and the body.
 pub fn limits(data: &[u8]) {
     let Some((status, rest)) = data.split_first_chunk() else { return };
     let status = 400 + u16::from_be_bytes(*status) % 200;
@@ -69,7 +69,7 @@ pub fn limits(data: &[u8]) {
     check_limits(status, &headers, body);
 }
 
-/// Checks that everything read from an answer stays within its bounds, whatever the answer contains.
+/// Checks that all values read from an answer stay within their bounds, whatever the answer contains.
 pub fn check_limits(
     status: StatusCode,
     headers: &[(&str, &[u8])],
@@ -137,7 +137,7 @@ pub fn check_ask(route: Route, body: &[u8], changes: BodyChanges<'_>) {
     let untouched = ask.changed(route, text, BodyChanges::default());
     assert_eq!(untouched.len(), body.len());
     assert_eq!(again.changed(route, changed.clone(), changes), changed, "changed twice");
-    // Numbers out of range and half surrogates are JSON, but no values.
+    // Numbers out of range and half surrogates are JSON, but have no value in `serde_json`.
     let Ok(before) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(remainder(&changed, inserted(route, body, &changed)), remainder(body, 0));
     let after: Value = serde_json::from_slice(&changed).expect("still a value");
@@ -329,7 +329,7 @@ fn metered(
     (client, measured, firsts)
 }
 
-/// Returns true if `thin` is `full` with any number of bytes left out.
+/// Returns true if `thin` equals `full` with any number of bytes left out.
 fn is_thinned(thin: &[u8], full: &[u8]) -> bool {
     let mut full = full.iter();
     thin.iter().all(|byte| full.any(|other| other == byte))

@@ -33,7 +33,7 @@ struct RoutingConstraintsBody {
 }
 
 impl RequestFields {
-    /// Reads the hints from the body of this request. The member `nvext` stays in the body, and the rules about fields
+    /// Reads the hints from the body of this request. The member `nvext` stays in the body; the rules about fields
     /// decide if it is sent to the upstream.
     pub fn hints(&self, body: &[u8]) -> Result<SchedulingHints, InvalidRequestError> {
         let mut members = self.other_members(body).filter(|(_, name)| name == "nvext");

@@ -2,11 +2,12 @@
 //! of values, and recognises strings that hold files instead of text.
 //!
 //! Accepts the same input that `serde_json` accepts for a value that is skipped, except that nesting ends at
-//! [`DEPTH_MAX`]. No function recurses, so no input can exhaust the stack.
+//! [`DEPTH_MAX`]. No function calls itself, so no input can exhaust the stack.
 
 use std::ops::Range;
 
-/// Keys of ids, and of objects with an id, whose owner is not known. A body without any of them is not searched.
+/// Keys of ids whose owner is not known, and of objects with such an id. A body without any of these keys is not
+/// searched.
 const ACCOUNT_KEYS: [&[u8]; 8] = [
     b"file_id",
     b"file_ids",
@@ -21,12 +22,12 @@ const ACCOUNT_KEYS: [&[u8]; 8] = [
 /// Deepest nesting of a document, as in `serde_json`.
 pub(crate) const DEPTH_MAX: u32 = 128;
 
-/// Length in bytes of the shortest string that may be a file. Shorter strings always count as text.
+/// Length in bytes of the shortest string that may be a file. A shorter string always counts as text.
 const BLOB_BYTES_MIN: usize = 1024;
-/// Number of bytes in which a data URL must name its encoding.
+/// Number of bytes at the front of a data URL in which the URL must name its encoding.
 const BLOB_LOOK_BYTES: usize = 256;
-/// Greatest number of bytes of text that a file counts as, about a thousand tokens. The number is limited because the
-/// cost of an image does not grow with its bytes.
+/// Greatest number of bytes of text that a file counts as, about a thousand tokens. The number is limited, because the
+/// cost of an image does not grow with its number of bytes.
 pub(crate) const BLOB_TEXT_BYTES: usize = 4096;
 
 /// The reason why a text is not valid JSON, and the offset of the first invalid byte.
@@ -89,7 +90,7 @@ impl<'a> JsonScanner<'a> {
         self.blob_bytes
     }
 
-    /// Returns true if a key that was read so far may belong to a file, so that it is worth looking for files.
+    /// Returns true if a key that was read so far may belong to a file. Only then need the body be searched for files.
     pub(crate) fn mentions_files(&self) -> bool {
         self.mentions_files
     }
@@ -151,7 +152,7 @@ impl<'a> JsonScanner<'a> {
         let key = self.string()?;
         let name = &self.text[key.inner.clone()];
         self.in_file = FILE_KEYS.contains(&name);
-        // A key with escapes may be any of them.
+        // A key with escapes may be any of these keys.
         self.mentions_files |= self.in_file || key.escaped || OTHER_FILE_KEYS.contains(&name);
         let is_any = |keys: &[&[u8]]| keys.iter().any(|key| key.eq_ignore_ascii_case(name));
         self.mentions_account_ids |= key.escaped || is_any(&ACCOUNT_KEYS);
@@ -255,7 +256,8 @@ impl<'a> JsonScanner<'a> {
         while let Some(quote) = memchr::memchr(b'"', self.text.get(end..).unwrap_or_default()) {
             end += quote;
             let before = self.text[start..end].iter().rev();
-            // An even number of backslashes escape each other.
+            // Backslashes before a quote escape each other in pairs, so the quote ends the string if their number is
+            // even.
             if before.take_while(|&&byte| byte == b'\\').count() % 2 == 0 {
                 break;
             }
@@ -357,9 +359,9 @@ impl EnclosingContainers {
     }
 }
 
-/// Returns the number of bytes before the first quote, backslash or control character. Most strings are short, or have
-/// an escape soon, and are tested in words of eight bytes. Long strings are tested in blocks without a branch per byte,
-/// which the compiler turns into vector instructions.
+/// Returns the number of bytes before the first quote, backslash or control character. The first 64 bytes are tested in
+/// words of eight bytes, because most strings are short or have an escape soon. The rest is tested in blocks without a
+/// branch per byte, which the compiler turns into vector instructions.
 fn plain(text: &[u8]) -> usize {
     const NEAR: usize = 64;
     const BLOCK: usize = 32;
@@ -381,7 +383,7 @@ fn plain(text: &[u8]) -> usize {
 
 /// Returns the same as [`plain`], but tests eight bytes at a time. Subtracting `n` from a byte `x` sets the highest bit
 /// of the result if `x < n`, and this bit marks a match. The borrow of a match may also mark bytes after it, but never
-/// one before it. Only the first mark is used, so the result is right.
+/// a byte before it. Only the first mark is used, so the result is right.
 fn plain_words(text: &[u8]) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
@@ -405,7 +407,7 @@ fn plain_words(text: &[u8]) -> usize {
 const FILE_KEYS: [&[u8]; 8] =
     [b"data", b"url", b"image_url", b"file_data", b"file_url", b"b64_json", b"image", b"audio"];
 
-/// Other keys that belong to a file. Their values are not the bytes of the file.
+/// Other keys that belong to a file. The values of these keys are not the bytes of the file.
 const OTHER_FILE_KEYS: [&[u8]; 6] =
     [b"file_id", b"file", b"source", b"input_audio", b"audio_url", b"video_url"];
 

@@ -4,29 +4,29 @@
 //! [`classify_refusal`].
 //!
 //! There is no standard, so a header is recognised by the words in its name: a prefix (`x-ratelimit-`,
-//! `anthropic-ratelimit-`, `x-tokenlimit-` and others), one of `limit`, `remaining` and `reset`, a unit, and a
-//! window. A header with any other word in its name is left out, because it may count something else.
+//! `anthropic-ratelimit-`, `x-tokenlimit-` and others), one of `limit`, `remaining` and `reset`, a unit, and a window.
+//! A header with any other word in its name is ignored, because it may count something else.
 //!
 //! # Meaning of the numbers
 //! - **`remaining`** is the amount that the provider would still accept. Anthropic rounds it to the nearest thousand
 //!   tokens.
 //! - **`reset_after`** is the time until the limit is *full* again, with OpenAI, Groq and Anthropic. A request fits
-//!   long before that, so it is only an upper bound on a pause. The time to wait is in
+//!   long before that, so `reset_after` is only an upper bound on a pause. The time to wait is in
 //!   [`RateLimitHeaders::retry_after`] and [`ProviderRefusal::Rate`].
 //! - **The window** is in the header's name (Mistral, Cerebras) or follows from the other three numbers. A limit that
 //!   refills evenly has reset = window × used ÷ limit, so window = reset × limit ÷ used. Groq counts requests per day
 //!   under the header name that OpenAI uses for requests per minute, and only this formula distinguishes the two. The
-//!   same formula finds limits per second: 20 requests of which one is used, full again in 50 ms, are 20 a second. If a
-//!   limit per minute were mistaken for one per second, it would be sixty times too high. So a limit counts as per
-//!   second only under three conditions: (1) at most a tenth of it, or a single request or token, is used (OpenAI
-//!   enforces some limits per minute over a second, and more is used of those); (2) the reset is a time span that is
-//!   not rounded to whole seconds; (3) no other answer says otherwise, which [`crate::quota`] checks.
+//!   same formula finds limits per second: a limit of 20 requests, of which one is used, that is full again in 50 ms,
+//!   is 20 per second. If a limit per minute were mistaken for a limit per second, it would be sixty times too high. So
+//!   a limit counts as per second only under three conditions: (1) at most a tenth of it, or a single request or token,
+//!   is used (OpenAI enforces some limits per minute over a second, and more is used of those); (2) the reset is a time
+//!   span that is not rounded to whole seconds; (3) no other answer contradicts it, which [`crate::quota`] checks.
 //!
 //! # Values that are ignored
 //! Negative numbers, numbers above 10^15, limits of 0, times more than 32 days ahead or more than a day ago, and text
 //! that is not a number are dropped. If one header name has two different values, the more cautious value counts. Each
-//! such case adds an [`IgnoredValue`] for the log. The other values of the same answer are still used, because Azure
-//! writes -1 for "not stated".
+//! such case adds an [`IgnoredValue`] for the log. The other values of the same answer are still used, because a
+//! provider such as Azure writes -1 for "not stated".
 
 mod error_message;
 mod header_name;
@@ -48,9 +48,9 @@ use self::timestamp::ProviderClock;
 pub const SPAN_MAX: Duration = Duration::from_secs(32 * 86_400);
 /// Largest number of requests or tokens that is accepted.
 pub const COUNT_MAX: u64 = 1_000_000_000_000_000;
-/// Longest window, in microseconds, that is taken for a window of one second: a tenth more than a second.
+/// Longest computed window, in microseconds, that counts as one second: a second plus a tenth.
 const WINDOW_MICROS_OF_A_SECOND: u128 = 1_100_000;
-/// Largest number of ignored values that are logged for one answer; further ones are dropped silently.
+/// Greatest number of ignored values that are logged for one answer. Further values are dropped without a log line.
 const IGNORED_MAX: usize = 16;
 
 /// A point in time: microseconds since 1970-01-01T00:00:00Z.
@@ -129,9 +129,9 @@ impl fmt::Display for IgnoredValue {
     }
 }
 
-/// Reads the rate-limit headers of an answer. `now` is the local time, with which absolute times are turned into spans.
-/// If the answer's own `date` differs from `now` by at least two seconds and at most a day, spans are counted from that
-/// date instead, because the provider computed the times with its own clock.
+/// Reads the rate-limit headers of an answer. `now` is the local time, with which points in time are turned into time
+/// spans. If the answer's own `date` differs from `now` by at least two seconds and at most a day, spans are counted
+/// from that date instead, because the provider computed the times with its own clock.
 pub fn read_rate_limits<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     now: EpochMicros,
@@ -179,9 +179,9 @@ impl RateLimitHeaders {
         self.binding(|counted| counted != LimitUnit::Requests)
     }
 
-    /// Returns the tightest of the limits whose unit is `concerned`. Limits with nothing left come first. Among equal
-    /// ones, limits with a window of at most a minute, or with an unknown window, come first. Among those, the limit
-    /// with the smallest part left is the tightest.
+    /// Returns the tightest of the limits for whose unit `concerned` returns true. Limits with nothing left come first.
+    /// Next come limits with a window of at most a minute or with an unknown window. Among those, the limit with the
+    /// smallest part left is the tightest.
     fn binding(&self, concerned: impl Fn(LimitUnit) -> bool) -> Option<&RateLimit> {
         let stated = |limit: &&RateLimit| limit.limit.is_some() || limit.remaining.is_some();
         self.limits.iter().filter(|limit| concerned(limit.counted)).filter(stated).min_by_key(
@@ -246,9 +246,9 @@ impl RateLimit {
         }
     }
 
-    /// Returns true if the provider names no window and its numbers fit any: the limit is full, no reset is stated, or
-    /// the reset is at most a second away. Such a short reset does not prove a limit per second, because providers
-    /// whose limits per minute allow only short bursts state it too.
+    /// Returns true if the provider names no window and its numbers fit any window: the limit is full, no reset is
+    /// stated, or the reset is at most a second away. Such a short reset does not prove a limit per second, because
+    /// providers whose limits per minute allow only short bursts state such resets too.
     pub(crate) fn fits_any_window(&self) -> bool {
         let is_full = self.limit.is_some() && self.limit == self.remaining;
         let is_soon = |reset: Duration| reset <= Duration::from_secs(1);
@@ -268,7 +268,7 @@ impl RateLimit {
     /// gives a second.
     ///
     /// An hour or a day is accepted only if the reset is far enough away. Then neither rounding nor, for absolute
-    /// times, a difference between two clocks can have made an hour or a day out of a minute. If no window matches, a
+    /// times, a difference between two clocks can have turned a minute into an hour or a day. If no window matches, a
     /// reset more than ten minutes away gives the shortest window that contains it.
     fn window_by_refill(&self, absolute: bool) -> Option<LimitWindow> {
         let reset = self.reset_after?;
@@ -284,7 +284,8 @@ impl RateLimit {
             let sure = self.remaining.is_some()
                 && reset >= Duration::from_secs(if absolute { 120 } else { 5 });
             let is_exact = !absolute && reset.subsec_nanos() != 0;
-            // Less is left of a limit per minute that allows only a short burst, however soon that burst is back.
+            // Of a limit per minute that allows only a short burst, less is left, however soon that burst is available
+            // again.
             let is_nearly_full = used.saturating_mul(10) <= u128::from(limit) || used == 1;
             match () {
                 () if micros <= WINDOW_MICROS_OF_A_SECOND && is_exact && is_nearly_full => {

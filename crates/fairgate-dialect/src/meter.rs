@@ -26,7 +26,7 @@ pub struct TokenUsage {
     pub output: u64,
 }
 
-/// Input tokens that an upstream wrote to its cache. They are part of the input, and not of its cached part.
+/// Input tokens that an upstream wrote to its cache. They count as input, but not as cached input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheWrites {
     /// Number of all tokens written.
@@ -49,15 +49,15 @@ pub struct MeasuredUsage {
     pub complete: bool,
 }
 
-/// Reads usage from an answer as it passes, and counts the text itself if the reported usage is missing or absurd.
+/// Reads usage from an answer as it passes. If the reported usage is missing or absurd, counts the text itself.
 ///
-/// The answer is not stored. There is one exception: if the usage event is to be hidden, each event of a chat or
-/// completion stream is held back until the event is whole, up to 1 MiB.
+/// The answer is not stored, with one exception: if the usage event is to be hidden, each event of a chat or completion
+/// stream is held back until the event is whole, up to 1 MiB.
 ///
-/// A report is absurd, and is ignored, if a count in it is negative, malformed, or above 10⁹; if more was cached than
-/// the whole input; if the output exceeds 262 144 tokens (for reasoning that is not sent) plus 64 for each byte that
-/// passed, or is less than one token per 512 bytes of text. Text since the last valid report counts as one token per 4
-/// bytes, at least one for each event with text.
+/// A report is absurd, and is ignored, in these cases: a count in it is negative, malformed, or above 10⁹; more tokens
+/// were cached than the whole input; or the number of output tokens does not fit the answer. It must not exceed 262 144
+/// (for reasoning that is not sent) plus 64 for each byte that passed, nor be less than one token per 512 bytes of
+/// text. Text since the last valid report counts as one token per 4 bytes, and at least one for each event with text.
 pub struct UsageMeter {
     body: MeteredBody,
 }
@@ -74,8 +74,8 @@ pub struct MeteredChunk {
     /// Bytes to send to the client at once, in order; usually the chunk itself. Empty if the chunk was hidden or is
     /// held back.
     pub forward: Vec<Bytes>,
-    /// Bytes to send to the client after settlement: the event that ends the answer and everything after it, or the
-    /// last part of a JSON body. Empty unless `terminal`.
+    /// Bytes to send to the client after the settlement: the event that ends the answer and everything after it, or the
+    /// last part of a JSON body. Empty if `terminal` is false.
     pub end: Vec<Bytes>,
     /// True if the chunk has the first token of the answer, which is the first text of a stream or the first byte of
     /// any other body.
@@ -88,7 +88,7 @@ pub struct MeteredChunk {
 }
 
 impl UsageMeter {
-    /// Creates a meter for one answer. Set `hide_usage` if the gateway asked for the usage event: the client then sees
+    /// Creates a meter for one answer. Set `hide_usage` if the gateway asked for the usage event. The client then gets
     /// neither that event nor the `"usage":null` that OpenAI puts into all other events. `input_estimate` is the number
     /// of input tokens to count if the upstream does not report it.
     pub fn new(route: Route, framing: BodyFraming, hide_usage: bool, input_estimate: u64) -> Self {
@@ -120,8 +120,8 @@ impl UsageMeter {
         }
     }
 
-    /// Returns true once a stream has given the reason why the model stopped. All of its text has passed then; the
-    /// usage may still follow.
+    /// Returns true once a stream has given the reason why the model stopped. All text of the answer has passed then,
+    /// but the usage may still follow.
     pub fn has_finished(&self) -> bool {
         match &self.body {
             MeteredBody::Sse(stream) => stream.has_finished(),
@@ -129,8 +129,8 @@ impl UsageMeter {
         }
     }
 
-    /// Returns the usage so far, for monitoring. The result is never less than an earlier one, so it may be more than
-    /// the final usage. Settle with [`UsageMeter::measured`] instead.
+    /// Returns the usage so far, for monitoring. The result is never less than an earlier result, so it may be more
+    /// than the final usage. Use [`UsageMeter::measured`] to settle a request.
     pub fn so_far(&self) -> TokenUsage {
         match &self.body {
             MeteredBody::Json(body) => body.so_far(),
@@ -139,7 +139,7 @@ impl UsageMeter {
         }
     }
 
-    /// Returns the id under which the upstream stores the answer (Responses API only), once it has passed.
+    /// Returns the id under which the upstream stores the answer (Responses API only); `None` until the id has passed.
     pub fn response_id(&self) -> Option<&str> {
         match &self.body {
             MeteredBody::Json(body) => body.id(),
@@ -167,7 +167,7 @@ impl UsageMeter {
         }
     }
 
-    /// Returns the usage to charge if the answer ends here, properly or because the client left.
+    /// Returns the usage to charge if the answer ends here, whether properly or because the client left.
     pub fn measured(&self) -> MeasuredUsage {
         match &self.body {
             MeteredBody::Json(body) => body.measured(),

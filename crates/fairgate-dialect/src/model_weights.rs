@@ -1,14 +1,14 @@
-//! How heavy models are: the one table of weights, by model family, for the gateway and the Python package.
+//! The weights of models by model family, in one table for the gateway and the Python package.
 //!
-//! The weight of a call is its part in the queue depth of a `load` node. It is given in thousandths.
+//! The weight of a call is what the call adds to the queue depth of a `load` node. It is given in thousandths.
 //!
-//! A name is looked up by its longest match: of all entries whose words are in the name as whole words, the one with the
-//! most characters counts. Words are separated by `-`, `_`, `.`, `/`, `:`, `@` and blanks, so `gemini` does not have the
-//! word `mini`, and prefixes and suffixes of providers (`us.anthropic.claude-…-v1:0`, `models/gemini-…`, dates) do not
-//! matter.
+//! A name is looked up by its longest match: of all entries whose words are in the name as whole words, the entry with
+//! the most characters counts. Words are separated by `-`, `_`, `.`, `/`, `:`, `@` and blanks, so `gemini` does not
+//! have the word `mini`. Prefixes and suffixes of providers (`us.anthropic.claude-…-v1:0`, `models/gemini-…`, dates) do
+//! not matter.
 //!
-//! The tiers are those of the load function's page: 1 for small models, 2 to 3 for the middle, 5 for the largest.
-//! Reasoning models that answer with many tokens are one tier higher than models of their price that do not.
+//! The weights are those of the load function's page: 1 for small models, 2 to 3 for the middle, 5 for the largest.
+//! Reasoning models that answer with many tokens are one step higher than other models of their price.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,8 @@ const LARGE: u32 = 5000;
 /// Weight of a model that the table does not name, in thousandths.
 pub const OTHER_MODEL_WEIGHT: u32 = MIDDLE;
 
-/// Families of models, as words that follow each other in their names, and their weights in thousandths.
+/// Families of models with their weights in thousandths. A family is named by words that are in its models' names in
+/// this order.
 pub const MODEL_WEIGHTS: &[(&str, u32)] = &[
     // Anthropic
     ("claude-haiku", SMALL),
@@ -144,7 +145,7 @@ struct ModelFamily<W> {
 }
 
 impl<W: Copy> ModelWeights<W> {
-    /// Prepares a table. `other` is the weight of a model that no entry fits.
+    /// Prepares a table. `other` is the weight of a model that matches no entry.
     pub fn new<'a>(entries: impl IntoIterator<Item = (&'a str, W)>, other: W) -> Self {
         let prepare = |(name, weight): (&str, W)| ModelFamily {
             words: model_name_words(name),
@@ -154,7 +155,7 @@ impl<W: Copy> ModelWeights<W> {
         Self { entries: entries.into_iter().map(prepare).collect(), other }
     }
 
-    /// Returns the weight of the longest entry that fits a model's name; of equally long ones, the first.
+    /// Returns the weight of the longest entry that matches a model's name. Of equally long entries, the first counts.
     pub fn weight(&self, model: &str) -> W {
         let name = model_name_words(model);
         let mut best: Option<&ModelFamily<W>> = None;
@@ -175,7 +176,8 @@ pub fn model_weight(model: &str) -> u32 {
     TABLE.weight(model)
 }
 
-/// Splits a model's name into words, in lower case. A point between digits does not separate: `gpt-4.1` has two words.
+/// Splits a model's name into words, in lower case. A point between digits does not separate words: `gpt-4.1` has two
+/// words.
 pub fn model_name_words(name: &str) -> Vec<String> {
     let name: Vec<char> = name.to_lowercase().chars().collect();
     let is_digit =
@@ -196,7 +198,8 @@ pub fn model_name_words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns true if the words are in a name in this order. Version numbers may be between them: `gemini-2.5-flash`.
+/// Returns true if the words are in a name in this order. Version numbers may be between them, as in
+/// `gemini-2.5-flash`.
 fn is_in_name(entry: &[String], name: &[String]) -> bool {
     !entry.is_empty() && (0..name.len()).any(|start| fits_from(entry, &name[start..]))
 }
@@ -219,8 +222,8 @@ fn fits_from(entry: &[String], name: &[String]) -> bool {
     true
 }
 
-/// Returns true if a word of the table is this word of a name, which may add to a version: `5` fits `5.1`, and `qwen`
-/// fits `qwen2.5`.
+/// Returns true if a word of the table matches a word of a name. The word of the name may add a version: `5` matches
+/// `5.1`, and `qwen` matches `qwen2.5`.
 fn is_word(word: &str, in_name: &str) -> bool {
     let Some(rest) = in_name.strip_prefix(word) else { return false };
     let ends_in_digit = word.ends_with(|last: char| last.is_ascii_digit());

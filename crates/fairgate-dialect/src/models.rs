@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::route::Dialect;
 
 /// Returns the body of `GET /v1/models`, with the models in the given order. Both dialects require a creation date for
-/// each model. It is always the beginning of 1970, because a gateway does not know the real date.
+/// each model. The date is always the beginning of 1970, because a gateway does not know the real date.
 pub fn models_body<'a>(dialect: Dialect, names: impl IntoIterator<Item = &'a str>) -> Bytes {
     let models: Vec<Value> = names.into_iter().map(|name| model(dialect, name)).collect();
     let body = match dialect {

@@ -1,7 +1,7 @@
-//! Requests of the gateway itself that ask a provider whether an account serves a model.
+//! Requests of the gateway itself, which show whether an account of a provider serves a model.
 //!
-//! A probe must not fail because of anything but the account or the model. It therefore has a fixed prompt, no tools,
-//! and the least output that the API accepts. Of a client's request, it has only the model and the route.
+//! A probe must fail only because of the account or the model. It therefore has a fixed prompt, no tools, and the least
+//! output that the API accepts. Of a client's request, it has only the model and the route.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ use crate::route::Route;
 
 /// Prompt of every probe.
 const PROMPT: &str = "hi";
-/// Output tokens of a probe.
+/// Greatest number of output tokens of a probe.
 const TOKENS: u64 = 1;
-/// Output tokens of a probe through the Responses API, which refuses fewer.
+/// Greatest number of output tokens of a probe through the Responses API, which refuses a lower limit.
 const RESPONSES_TOKENS: u64 = 16;
 
-/// A request that asks a provider whether an account serves a model.
+/// A request that shows whether an account of a provider serves a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountProbe {
     /// Route of the probe.
@@ -27,15 +27,15 @@ pub struct AccountProbe {
 
 impl AccountProbe {
     /// Creates a probe of `model`, as the provider names it. `route` is the route of the request that the provider
-    /// refused, because some models serve one route only. The route that counts tokens is probed with a message
-    /// instead, because counting may work without credit.
+    /// refused, because some models serve one route only. Instead of the route that counts tokens, the probe uses the
+    /// route of messages, because counting may work without credit.
     pub fn new(route: Route, model: &str) -> Self {
         let route = if route == Route::CountTokens { Route::Messages } else { route };
         let tokens = if route == Route::Responses { RESPONSES_TOKENS } else { TOKENS };
         let mut body = match route {
             Route::Completions => json!({ "model": model, "prompt": PROMPT }),
             Route::Embeddings => json!({ "model": model, "input": PROMPT }),
-            // Nobody will continue the answer.
+            // The upstream need not store the answer, because nobody will continue it.
             Route::Responses => json!({ "model": model, "input": PROMPT, "store": false }),
             Route::ChatCompletions | Route::Messages | Route::CountTokens => {
                 json!({ "model": model, "messages": [{ "role": "user", "content": PROMPT }] })

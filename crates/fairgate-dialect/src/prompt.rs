@@ -1,13 +1,13 @@
-//! The canonical bytes of a prompt, which are the parts that an engine could reuse from its cache, in the order in
-//! which a chat template renders them (tools, system, messages). The canonical bytes of a conversation's next turn
-//! begin with those of this turn.
+//! The canonical bytes of a prompt: the parts that an engine could reuse from its cache, in the order in which a chat
+//! template renders them (tools, system, messages). The canonical bytes of a conversation's next turn begin with those
+//! of the present turn.
 //!
 //! White space and the order of keys do not change the canonical bytes, except inside schemas and arguments, which
 //! templates print as they are. Fields that only limit or steer the answer (`max_tokens`, `temperature`, `stream`) are
-//! left out, and so are fields that no template prints (`cache_control`, `status`, members that are null). A text and a
-//! list with this text alone have the same canonical bytes.
+//! left out, and so are fields that no template prints (`cache_control`, `status`, members that are null). A text has
+//! the same canonical bytes as a list that contains only this text.
 //!
-//! The format is a row of unescaped texts, separated by bytes that UTF-8 never uses, so that no text can imitate
+//! The format is a sequence of unescaped texts, separated by bytes that UTF-8 never uses, so that no text can imitate
 //! another structure.
 
 use crate::json_nodes::{JsonNodeKind, JsonNodes};
@@ -24,7 +24,7 @@ pub enum PromptPiece<'a> {
     File {
         /// Bytes of the file as in the body, usually base64.
         bytes: &'a [u8],
-        /// Bytes of text that the file counts as, which is the file's size but at most 4096.
+        /// Bytes of text that the file counts as: the file's size, but at most 4096.
         counted_bytes: usize,
     },
 }
@@ -53,16 +53,16 @@ const BEFORE: [&str; 12] = [
     "suffix",
 ];
 
-/// Members that make an engine compute the whole prompt again, whatever is cached, each with the only value for which
-/// it does not. They are vLLM's log probabilities of the prompt and llama.cpp's switch for the cache.
+/// Members that make an engine compute the whole prompt again, whatever is cached. Beside each is the only value that
+/// does not have this effect. They are vLLM's log probabilities of the prompt and llama.cpp's switch for the cache.
 const COMPUTED_AGAIN_UNLESS: [(&str, &[u8]); 3] =
     [("prompt_logprobs", b"null"), ("echo", b"false"), ("cache_prompt", b"true")];
 
 impl RequestFields {
     /// Passes the prompt's canonical bytes to `each`, in order, in pieces whose boundaries mean nothing. Returns false
-    /// if no prefix can be determined, so that nothing counts as cached: for embeddings, token counts, bodies with more
-    /// parts than any prompt has, bodies with two prompts (the engine may read the other one), and requests for which
-    /// engines use no cache.
+    /// if no prefix can be determined, so that nothing counts as cached. This is so for embeddings, token counts,
+    /// bodies with more parts than any prompt has, bodies with two prompts (the engine may read the other one), and
+    /// requests for which engines use no cache.
     ///
     /// The model is not included, because the caller hashes it separately, by the name that is sent upstream.
     ///
@@ -103,9 +103,9 @@ impl RequestFields {
         true
     }
 
-    /// Returns the name and the value's offset of each member that makes up a prompt, in the order of [`BEFORE`] and
-    /// then `prompt`. Returns `None` if a member occurs twice (names are compared without regard to case), or if the
-    /// engine would not use its cache.
+    /// Returns the name and the value's offset of each member that is part of a prompt: first the members in
+    /// [`BEFORE`], then those in `prompt`. Returns `None` if a member occurs twice (names are compared without regard
+    /// to case), or if the engine would not use its cache.
     fn prompt_places<'n>(&self, body: &[u8], prompt: &[&'n str]) -> Option<Vec<(&'n str, usize)>> {
         let names: Vec<&'n str> = BEFORE.iter().chain(prompt).copied().collect();
         let mut starts = vec![None; names.len()];
@@ -140,7 +140,7 @@ struct PromptWriter<'a, F> {
     buffer: Vec<u8>,
 }
 
-/// Size in bytes of the buffer in which short texts are collected, because passing on each line of a prompt by itself
+/// Size in bytes of the buffer in which short texts are collected, because passing on each line of a prompt on its own
 /// would take longer than hashing it.
 const BUFFER_BYTES: usize = 4096;
 
@@ -149,7 +149,7 @@ impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
         self.text(name.as_bytes());
         self.byte(KEY_END);
         let is_string = matches!(self.tape.nodes[at].kind, JsonNodeKind::String { .. });
-        // Responses: an `input` that is a text is a user's message.
+        // In the Responses API, an `input` that is a text is a user's message.
         if name == "input" && is_string {
             self.text(&[ARRAY, OBJECT]);
             self.text(b"role\xfduser\xffcontent\xfd");
@@ -160,8 +160,8 @@ impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
         }
     }
 
-    /// Writes a value. `as_is` keeps all members of objects in their order. The recursion is bounded, because
-    /// [`RequestFields::read`] has refused a body deeper than [`DEPTH_MAX`](crate::json_scanner::DEPTH_MAX).
+    /// Writes a value. If `as_is` is true, keeps all members of objects in their order. The recursion is bounded,
+    /// because [`RequestFields::read`] refuses a body deeper than [`DEPTH_MAX`](crate::json_scanner::DEPTH_MAX).
     fn value(&mut self, at: usize, as_is: bool) {
         let node = self.tape.nodes[at];
         let body = self.body;
@@ -224,7 +224,7 @@ impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
     }
 
     /// Writes a list of texts without brackets, so that a list of one text has the same bytes as that text. Returns
-    /// false if the list has other items than texts.
+    /// false and writes nothing if the list has an item that is no text.
     fn plain_texts(&mut self, at: usize) -> bool {
         let tape = self.tape;
         let is_list = tape.nodes[at].kind == JsonNodeKind::Array && tape.items(at).next().is_some();
@@ -264,7 +264,7 @@ impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
         let value_is = |text: &[u8]| &self.body[value.bytes()] == text;
         match &self.body[self.tape.nodes[key].bytes()] {
             b"cache_control" | b"status" | b"annotations" => true,
-            // The default type of a response's item.
+            // This is the default type of a response's item.
             b"type" if value_is(b"message") => true,
             _ => value.kind == JsonNodeKind::Scalar && value_is(b"null"),
         }
@@ -296,7 +296,7 @@ impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
     }
 
     /// Writes the character of a numeric escape, or of two numeric escapes that form a surrogate pair. Half of a pair
-    /// is written unchanged. Returns the bytes after it.
+    /// is written unchanged. Returns the bytes after the escape or the pair.
     fn unicode<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let unit = |at: usize| {
             let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -343,8 +343,8 @@ impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
     }
 }
 
-/// Returns the sort key of an object's member. Short members come first and a long text last. So a text that the next
-/// turn may extend is at the end of its message, and no other member follows it.
+/// Returns the sort key of an object's member. Short members come first and a long text comes last. So a text that the
+/// next turn may extend is at the end of its message, and no other member follows the text.
 fn order(key: &[u8]) -> (u8, &[u8]) {
     let rank = match key {
         b"role" => 0,

@@ -1,7 +1,7 @@
 //! Tracks the quota of a provider's account. Turns the provider's answers into rates, remaining amounts and pauses.
 //!
-//! Used by the gateway's accounts and by the Python schedulers. This module does no I/O, and times are durations since
-//! any fixed moment. Report every request that is [sent](AccountQuota::record_sent) and every answer
+//! The gateway's accounts and the Python schedulers use this module. It does no I/O, and times are durations since any
+//! fixed moment. Report every request that is [sent](AccountQuota::record_sent) and every answer
 //! ([accepted](AccountQuota::record_accepted), [refused](AccountQuota::record_refused),
 //! [overloaded](AccountQuota::record_overloaded)). Then read the current rates, and from time to time the amounts that
 //! are [left](AccountQuota::take_left).
@@ -12,20 +12,20 @@
 //!
 //! # Conflicting limits
 //! The lower of the operator's and the provider's limit applies, unless [`AccountQuota::prefer_stated`] was called. If
-//! a provider states different limits from answer to answer, the lowest of the last 30 seconds applies. So if the
-//! numbers of one answer show a limit per second, and those of another answer show one per minute, the limit is taken
-//! as per minute. An answer whose numbers fit any window leaves the window as it was. No pause is longer than a minute,
-//! even if the provider asks for more.
+//! a provider states different limits from answer to answer, the lowest limit of the last 30 seconds applies. So if the
+//! numbers of one answer show a limit per second, and those of another answer show a limit per minute, the limit is
+//! taken as per minute. An answer whose numbers fit any window does not change the window. No pause is longer than a
+//! minute, even if the provider states a longer one.
 
 use std::time::Duration;
 
 use crate::limits::{LimitUnit, LimitWindow, RateLimit, RateLimitHeaders};
 
-/// Longest pause, even if the provider asks for a longer one.
+/// Longest pause, even if the provider states a longer one.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// First pause if the provider states no time. The pause doubles with each further refusal in a row.
 pub const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// Time for which a limit that the provider stated stays in force, even if the provider then states a higher one.
+/// Time for which a limit that the provider stated continues to apply, even if the provider then states a higher limit.
 pub const LOWER_HOLDS: Duration = Duration::from_secs(30);
 /// Greatest age at which a remaining amount that the provider stated is still used.
 const REMAINING_AGE_MAX: Duration = Duration::from_secs(3);
@@ -46,8 +46,8 @@ struct SentTotals {
     tokens: u64,
 }
 
-/// The totals sent on an account up to one request, and the time of that request. The ticket is passed back with the
-/// answer to the request.
+/// The totals sent on an account up to one request, and the time of that request. Pass the ticket back with the answer
+/// to the request.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaTicket {
     sent: SentTotals,
@@ -57,9 +57,9 @@ pub struct QuotaTicket {
 /// Amounts that the provider would still accept at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountRemaining {
-    /// Requests left; `None` if it is unknown.
+    /// Number of requests left; `None` if it is unknown.
     pub requests: Option<u64>,
-    /// Tokens left; `None` if it is unknown.
+    /// Number of tokens left; `None` if it is unknown.
     pub tokens: Option<u64>,
 }
 
@@ -70,12 +70,12 @@ pub struct QuotaPause {
     pub until: Duration,
     /// The unit of the limit that caused the pause; `None` if it is unknown.
     pub counted: Option<LimitUnit>,
-    /// Wait that the provider asked for; `None` if it named none.
+    /// Time to wait that the provider stated; `None` if it stated none.
     pub asked: Option<Duration>,
 }
 
-/// The lowest limit per minute that the provider stated lately, and the time at which it was stated; `None` if the
-/// provider stated none yet. A higher limit replaces a lower one only after [`LOWER_HOLDS`].
+/// The lowest limit per minute that the provider stated recently, and the time at which it was stated; `None` if the
+/// provider has stated no limit yet. A higher limit replaces a lower one only after [`LOWER_HOLDS`].
 #[derive(Clone, Copy, Debug, Default)]
 struct LowestLimit(Option<(u64, Duration)>);
 
@@ -98,7 +98,7 @@ impl LowestLimit {
 #[derive(Clone, Copy, Debug, Default)]
 struct ProviderLimit {
     lowest: LowestLimit,
-    /// The limit per second, by the last answer whose numbers show the window; `None` if that answer stated no limit
+    /// The limit per second, from the last answer whose numbers show the window; `None` if that answer stated no limit
     /// per second.
     per_second: Option<u64>,
 }
@@ -122,7 +122,7 @@ impl ProviderLimit {
         }
     }
 
-    /// Returns true if the limit in force is one per second.
+    /// Returns true if the limit that applies is per second.
     fn is_per_second(self) -> bool {
         let per_minute = self.per_second.map(|limit| limit.saturating_mul(60));
         per_minute.is_some() && per_minute == self.lowest.per_minute()
@@ -161,20 +161,21 @@ impl AccountQuota {
         self.stated = stated;
     }
 
-    /// Forgets everything that the provider stated: limits, remaining amounts, and the pause. The operator's limits and
-    /// the totals sent stay.
+    /// Forgets all limits, remaining amounts and pauses that the provider stated. The operator's limits and the totals
+    /// sent stay.
     pub fn forget_statements(&mut self) {
         let Self { stated, sent, prefers_stated, .. } = *self;
         *self = Self { stated, sent, prefers_stated, ..Self::default() };
     }
 
-    /// Makes the limits that the operator states apply even where the provider's headers state lower ones. Limits that
-    /// the operator leaves out are still the provider's, and so are remaining amounts and pauses.
+    /// Makes the limits that the operator states apply even where the provider's headers state lower ones. A limit that
+    /// the operator does not state is still taken from the provider, and so are remaining amounts and pauses.
     pub fn prefer_stated(&mut self) {
         self.prefers_stated = true;
     }
 
-    /// Returns the longest burst in seconds that the provider's limits allow: 1 if one of them is per second, else 60.
+    /// Returns the longest burst in seconds that the provider's limits allow: 1 if a limit that applies is per second,
+    /// else 60.
     pub fn burst_seconds_max(&self) -> u64 {
         if self.requests.is_per_second() || self.tokens.is_per_second() { 1 } else { 60 }
     }
@@ -187,14 +188,14 @@ impl AccountQuota {
         }
     }
 
-    /// Returns the number of requests that may be sent per minute; `None` if neither the operator's nor the provider's
-    /// limit is known.
+    /// Returns the number of requests that may be sent per minute; `None` if neither the operator nor the provider has
+    /// stated a limit.
     pub fn requests_per_minute(&self) -> Option<u64> {
         self.in_force(self.stated.requests_per_minute, self.requests)
     }
 
-    /// Returns the number of tokens that may be sent per minute; `None` if neither the operator's nor the provider's
-    /// limit is known.
+    /// Returns the number of tokens that may be sent per minute; `None` if neither the operator nor the provider has
+    /// stated a limit.
     pub fn tokens_per_minute(&self) -> Option<u64> {
         self.in_force(self.stated.tokens_per_minute, self.tokens)
     }
@@ -218,7 +219,7 @@ impl AccountQuota {
     }
 
     /// Records that a request is sent. `tokens` is the number of tokens that the provider may count for the request.
-    /// Pass the ticket back with the answer.
+    /// Pass the returned ticket back with the answer.
     pub fn record_sent(&mut self, tokens: u64, now: Duration) -> QuotaTicket {
         self.sent.requests += 1;
         self.sent.tokens = self.sent.tokens.saturating_add(tokens);
@@ -231,7 +232,7 @@ impl AccountQuota {
         self.read_headers(ticket, told, now);
     }
 
-    /// Records that the provider refused a request because of a rate limit; returns the pause.
+    /// Records that the provider refused a request because of a rate limit. Returns the pause.
     pub fn record_refused(
         &mut self,
         ticket: QuotaTicket,
@@ -241,19 +242,19 @@ impl AccountQuota {
         now: Duration,
     ) -> QuotaPause {
         self.read_headers(ticket, told, now);
-        // Nothing is left now, whatever was stated before.
+        // The refusal shows that nothing is left now, whatever was stated before.
         self.last_remaining = None;
         self.pause_for(counted, asked, now)
     }
 
-    /// Records an answer that the provider is overloaded; returns the pause. The account's limits are not the cause of
+    /// Records an answer that the provider is overloaded. Returns the pause. The account's limits are not the cause of
     /// such an answer.
     pub fn record_overloaded(&mut self, asked: Option<Duration>, now: Duration) -> QuotaPause {
         self.pause_for(None, asked, now)
     }
 
     /// Returns the amounts that are left according to the last answer. Each answer is used once. So both amounts are
-    /// `None` on a second call before another answer, and on a call more than 3 seconds after the answer.
+    /// `None` if this is called again before another answer, or more than 3 seconds after the answer.
     pub fn take_left(&mut self, now: Duration) -> AccountRemaining {
         let rates = PerMinuteLimits {
             requests_per_minute: self.requests_per_minute(),
@@ -320,7 +321,7 @@ impl AccountQuota {
         if let Some(tokens) = tokens {
             self.tokens.read(tokens, now);
         }
-        // The remainder of a day says nothing about the amount that may be sent at once, unless it is 0.
+        // The remainder of a day or longer says nothing about the amount that may be sent at once, unless it is 0.
         let left = |limit: Option<&RateLimit>| {
             let limit = limit?;
             let is_rate = limit.per_minute().is_some() || limit.limit.is_none();

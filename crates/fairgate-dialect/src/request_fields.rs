@@ -1,8 +1,8 @@
 //! Reads the fields of a request's body that the gateway needs.
 //!
 //! The body is scanned once, and no JSON tree is built. Fields that are not listed here are neither read nor changed,
-//! so tool calls, images and future fields survive. A field that *is* listed must be unambiguous: if it occurs twice
-//! the request is refused, because the upstream might read the other one.
+//! so tool calls, images and future fields stay as they are. A field that *is* listed must be unambiguous: if it occurs
+//! twice, the request is refused, because the upstream might read the other occurrence.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,33 +30,34 @@ const THINKING_TOKENS_MIN: u64 = 1024;
 pub struct RequestFields {
     /// Name of the model as the client sent it: 1 to 256 bytes, no control characters.
     pub model: String,
-    /// True if the client asks for a stream.
+    /// True if the client requests a stream.
     pub stream: bool,
-    /// Output token limit that the client sets for each answer (`max_tokens`, `max_completion_tokens` or
-    /// `max_output_tokens`; the larger if several are present). `None` if it sets none.
+    /// Output token limit that the client sets for each answer: `max_tokens`, `max_completion_tokens` or
+    /// `max_output_tokens`, and the larger if several are present. `None` if the client sets no limit.
     pub max_tokens: Option<u64>,
     /// Smallest output cap that the upstream still accepts: Anthropic's `thinking.budget_tokens` + 1. That budget can
-    /// be lowered to 1024 and no further, so this is at most 1025; 0 if the body has no such field.
+    /// be lowered to 1024 and no further, so this number is at most 1025. It is 0 if the body has no such field.
     pub least_tokens: u64,
     /// Number of answers that the model will write: the larger of `n` and `best_of` (default 1), times the number of
     /// prompts for a completion with a list of prompts. 0 for embeddings and token counts, which have no output.
     pub choices: u64,
-    /// True if the client itself asked for usage in a stream.
+    /// True if the client itself requests usage in a stream.
     pub usage_asked: bool,
-    /// Id of the earlier response that this request continues (`previous_response_id`). Its tokens count as input.
+    /// Id of the earlier response that this request continues (`previous_response_id`). The tokens of that response
+    /// count as input.
     pub previous_response: Option<Box<str>>,
     /// Id of the conversation that this request continues (`conversation`).
     pub conversation: Option<Box<str>>,
-    /// Approximate number of bytes in the body that the model reads as text: the body's size, with each base64 file
+    /// Approximate number of bytes in the body that the model reads as text: the body's size, with each file in base64
     /// counted as at most 4096 bytes.
     pub input_bytes: u64,
-    /// True if the body has keys that may belong to files. [`RequestFields::files`] looks for the files.
+    /// True if the body has keys that may belong to files. Only then need [`RequestFields::files`] be called.
     pub mentions_files: bool,
     /// True if the body has keys that may be those of ids whose owner is not known, such as `file_id`.
-    /// [`RequestFields::stored_ids`] looks for the ids.
+    /// [`RequestFields::stored_ids`] searches for the ids.
     pub mentions_account_ids: bool,
     /// True if the body has a key that may be `id`, as in an item of an earlier response. [`RequestFields::stored_ids`]
-    /// looks for the ids.
+    /// searches for the ids.
     pub mentions_item_ids: bool,
     pub(crate) places: FieldPlaces,
 }
@@ -73,20 +74,21 @@ pub(crate) struct FieldPlaces {
     pub(crate) prompt: Option<Range<usize>>,
     pub(crate) caps: Vec<OutputCapField>,
     pub(crate) floors: Vec<OutputFloorField>,
-    /// Members that are not read here, in the order of the body.
+    /// Members that this crate does not read, in the order of the body.
     pub(crate) others: Vec<UnreadMember>,
     pub(crate) stream_options: Option<StreamOptions>,
 }
 
-/// A field that limits the output. `allowed` is `None` if the value is `null`, which sets no limit.
+/// A field that limits the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputCapField {
     pub(crate) value: Range<usize>,
+    /// The limit that the field sets; `None` if its value is `null`, which sets no limit.
     pub(crate) allowed: Option<u64>,
 }
 
-/// A field that asks for a minimum of output. Some engines let this field take precedence over a cap, and others refuse
-/// the combination, so the field is lowered together with the cap.
+/// A field that sets a minimum of output. Some engines let this field take precedence over a cap, and others refuse the
+/// combination, so the field is lowered together with the cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputFloorField {
     pub(crate) value: Range<usize>,
@@ -125,7 +127,7 @@ pub(crate) enum StreamOptionsContent {
         inside: usize,
         followed: bool,
     },
-    /// An object with `include_usage`, with the range of the value of `include_usage`.
+    /// An object with `include_usage`. The range is that of the value of `include_usage`.
     Says(Range<usize>),
 }
 
@@ -179,7 +181,7 @@ pub struct InvalidRequestError {
 }
 
 impl RequestFields {
-    /// Creates the fields of a call that a client makes to a provider itself. Only the model and the output limit of
+    /// Creates the fields of a call that a client sends to a provider itself. Only the model and the output limit of
     /// such a call are known, and there is no body.
     pub fn without_body(model: String, max_tokens: u64) -> Self {
         let places = FieldPlaces {
@@ -261,7 +263,7 @@ impl RequestFields {
 
     /// Iterates over the members of the body that this crate does not read, as (index, unescaped name).
     /// [`BodyChanges::strip`](crate::BodyChanges::strip) takes these indexes. A name that cannot be unescaped, because
-    /// it has half a surrogate pair, is left out, because it means nothing to any upstream.
+    /// it has half a surrogate pair, is left out. Such a name means nothing to any upstream.
     pub fn other_members<'a>(
         &'a self,
         body: &'a [u8],
@@ -286,8 +288,8 @@ impl RequestFields {
         Some(rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start())
     }
 
-    /// Returns the output token limit of each answer under this cap, which is the lower of the cap and the client's own
-    /// limit. The cap is first raised to [`RequestFields::least_tokens`].
+    /// Returns the output token limit of each answer under this cap: the lower of the cap and the client's own limit.
+    /// The cap is first raised to [`RequestFields::least_tokens`].
     pub fn capped(&self, cap: u64) -> u64 {
         let cap = cap.max(self.least_tokens);
         self.max_tokens.map_or(cap, |allowed| allowed.min(cap))
@@ -340,7 +342,7 @@ impl RequestField {
         }
     }
 
-    /// Returns true if the field has a meaning on this route; otherwise it is passed on like any unknown field.
+    /// Returns true if the field has a meaning on this route. Otherwise it is passed on like any unknown field.
     fn applies_to(self, route: Route) -> bool {
         use Route::{ChatCompletions, Completions, Messages, Responses};
         match self {
@@ -385,7 +387,7 @@ impl RequestField {
 
 impl RequestField {
     /// Returns the field whose name differs from `name` only in upper and lower case; `None` if there is none. This
-    /// crate would ignore such a name, but an upstream might read it.
+    /// crate would not read a field of that spelling, but an upstream might.
     fn respelled(route: Route, name: &str) -> Option<Self> {
         if !name.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return None;
@@ -472,7 +474,7 @@ impl RequestMembers {
         self.values[field as usize].clone()
     }
 
-    /// Returns the field's raw value; `null` counts as absent.
+    /// Returns the field's raw value; `None` if the field is absent or `null`.
     fn given<'a>(&self, text: &'a str, field: RequestField) -> Option<&'a str> {
         self.of(field).map(|value| &text[value]).filter(|&value| value != "null")
     }
@@ -618,7 +620,7 @@ impl RequestMembers {
     }
 }
 
-/// Reads `stream_options`, a valid object that begins at `offset` in the body.
+/// Reads `stream_options`, which must be a valid object. The object begins at `offset` in the body.
 fn options_content(
     object: &str,
     offset: usize,
@@ -660,8 +662,8 @@ fn named_members(object: &str, wanted: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the number of prompts of a completion, which is the length of a list of texts or of token lists, and 1 for
-/// any other value.
+/// Returns the number of prompts of a completion: the length of a list of texts or of token lists, and 1 for any other
+/// value.
 fn prompts(value: &str) -> u64 {
     let mut scanner = JsonScanner::new(value);
     if !scanner.take(b'[') || !matches!(scanner.peek(), b'"' | b'[') {
@@ -677,7 +679,7 @@ fn prompts(value: &str) -> u64 {
     count
 }
 
-/// Applies `meaning` to the unescaped key. A key that cannot be unescaped (half a surrogate pair) has no meaning here.
+/// Applies `meaning` to the unescaped key. Returns `None` for a key that cannot be unescaped (half a surrogate pair).
 fn named<T>(text: &str, key: &QuotedString, meaning: impl Fn(&str) -> Option<T>) -> Option<T> {
     if !key.escaped {
         return meaning(&text[key.inner.clone()]);

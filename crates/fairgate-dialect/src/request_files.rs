@@ -2,18 +2,19 @@
 //! these tokens.
 //!
 //! The kind of a file follows from the type that the JSON part around it states, and from the file's first bytes. The
-//! tokens of an image are computed from the size in its header, those of a PDF from its pages, its bytes and its text, and
-//! those of a sound from its bytes. A text in base64 counts by its bytes, like other text. An image that the body only names
-//! by id or URL counts as the largest image. Any other file that is only named, or whose kind is not known, could hold
-//! as much as the model can read.
+//! tokens of an image are computed from the size in its header, those of a PDF from its pages, its bytes and its text,
+//! and those of a sound from its bytes. A text in base64 counts by its bytes, like other text. An image that the body
+//! only names by id or URL counts as the largest image. Any other file that is only named, or whose kind is not known,
+//! counts as if it filled all that the model can read.
 //!
 //! The default rates are upper bounds on the numbers in these documents: OpenAI, "Images and vision" (patches of 32 ×
 //! 32 pixels times at most 2.46, which is one token per 416 pixels; 85 + 170 per tile, at most 1 445); Anthropic,
 //! "Vision" (width × height ÷ 750, at most 4 784); Google, "Media resolution" (1 120 an image); Anthropic, "PDF
 //! support" (1 500 to 3 000 a page).
 //!
-//! The search is bounded: at most [`READ_BYTES_MAX`] of base64 are decoded for all PDFs of a request, and at most
-//! [`INFLATED_BYTES_MAX`](pdf_scan::INFLATED_BYTES_MAX) inflated. A PDF beyond that counts as unreadable.
+//! The search is bounded: for all PDFs of a request together, at most [`READ_BYTES_MAX`] of base64 are decoded and
+//! inflated to at most [`INFLATED_BYTES_MAX`](pdf_scan::INFLATED_BYTES_MAX). A PDF beyond these bounds counts as
+//! unreadable.
 
 mod base64;
 mod image_header;
@@ -25,11 +26,12 @@ use crate::json_nodes::{JsonNodeKind, JsonNodes};
 use crate::json_scanner::is_base64;
 use crate::request_fields::RequestFields;
 
-/// Most bytes of base64 that are decoded to count the pages of a request's PDFs.
+/// Greatest number of bytes of base64 that are decoded to count the pages of a request's PDFs.
 const READ_BYTES_MAX: usize = 8 << 20;
-/// Bytes of base64 that are decoded to find the size of an image. The size of a JPEG may follow a preview.
+/// Number of bytes of base64 that are decoded to find the size of an image. In a JPEG, the size may come after a
+/// preview.
 const HEADER_BYTES_MAX: usize = 256 << 10;
-/// Members of a body that hold no prompt, or whose values only look like files.
+/// Members of a body in which no files are searched, because they hold no prompt or only look like files.
 const NOT_SEARCHED: [&str; 4] = ["tools", "functions", "response_format", "metadata"];
 
 /// Numbers by which the tokens of files are bounded.
@@ -37,35 +39,36 @@ const NOT_SEARCHED: [&str; 4] = ["tools", "functions", "response_format", "metad
 pub struct FileTokenRates {
     /// Tokens for each page of a PDF.
     pub pdf_page_tokens: u64,
-    /// Number of bytes of a PDF, after its streams were inflated, that count as one token. The larger of the two
-    /// counts, by bytes and by pages, is used.
+    /// Number of bytes of a PDF, after its streams were inflated, that count as one token. A PDF counts by its bytes or
+    /// by its pages, whichever gives more tokens.
     pub pdf_bytes_per_token: u64,
-    /// Pixels of an image that count as one token.
+    /// Number of pixels of an image that count as one token.
     pub image_pixels_per_token: u64,
-    /// Fewest tokens of an image.
+    /// Least number of tokens of an image.
     pub image_tokens_min: u64,
-    /// Most tokens of an image, and the tokens of an image whose size cannot be read or that is given by id or URL.
+    /// Greatest number of tokens of an image. Also the number of tokens of an image whose size cannot be read or that
+    /// is given by id or URL.
     pub image_tokens_max: u64,
-    /// Bytes of a sound that count as one token.
+    /// Number of bytes of a sound that count as one token.
     pub audio_bytes_per_token: u64,
-    /// Tokens of any other file that cannot be read, or that is given by id or URL.
+    /// Number of tokens of any other file that cannot be read, or that is given by id or URL.
     pub unreadable_tokens: u64,
 }
 
-/// The files of a request, as far as a reservation must know them.
+/// The files of a request, with the numbers that a reservation needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFiles {
     /// Number of files.
     pub count: u64,
     /// Upper bound on the tokens of all files together.
     pub tokens: u64,
-    /// Bytes of the body that belong to none of the request's files. They count as text.
+    /// Number of bytes of the body that belong to none of the request's files and count as text.
     pub text_bytes: u64,
 }
 
 impl RequestFields {
-    /// Finds the files of a request. Takes CPU time that grows with the body, and up to some 50 ms for a body that is
-    /// made to be slow: call it where blocking is allowed.
+    /// Finds the files of a request. Takes CPU time that grows with the body, up to some 50 ms for a body that is made
+    /// to be slow, so call this where blocking is allowed.
     pub fn files(&self, body: &[u8], rates: &FileTokenRates) -> RequestFiles {
         let mut search = FileSearch {
             body,
@@ -81,7 +84,7 @@ impl RequestFields {
         if self.mentions_files {
             match search.nodes.read(body, 0) {
                 Some(root) => search.body(root),
-                // More parts than any prompt has: nothing is known of the files among them.
+                // The body has more parts than any prompt has, so nothing is known of the files among them.
                 None => search.add(rates.unreadable_tokens, 0),
             }
         }
@@ -90,16 +93,16 @@ impl RequestFields {
     }
 }
 
-/// Kind of a file, as the part around it says.
+/// Kind of a file, as the JSON part around it states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
     Image,
     Audio,
-    /// A document, a video, or a file of which nothing is said.
+    /// A document, a video, or a file of a kind that is not stated.
     Other,
 }
 
-/// A string that holds a file, or names its place, with its media type.
+/// A string that holds a file or names its address, with the file's media type.
 struct FileString<'a> {
     /// Media type, in lower case; empty if nothing states it.
     media_type: Cow<'a, str>,
@@ -198,7 +201,7 @@ impl<'a> FileSearch<'a> {
         }
     }
 
-    /// Adds the file of Anthropic's `source`. A source of texts is text.
+    /// Adds the file of Anthropic's `source`. A source of the type `text` counts as text.
     fn source(&mut self, at: usize, kind: FileKind) {
         if self.nodes.nodes[at].kind != JsonNodeKind::Object {
             return self.value(at);
@@ -272,7 +275,7 @@ impl<'a> FileSearch<'a> {
     }
 
     /// Returns the members of an object, with their keys unescaped and in lower case, because some upstreams do not
-    /// tell upper from lower case.
+    /// distinguish upper and lower case.
     fn members(&self, object: usize) -> Vec<(String, usize)> {
         let keys = self.nodes.items(object).step_by(2);
         keys.map(|key| {
@@ -323,7 +326,7 @@ impl<'a> FileString<'a> {
     }
 }
 
-/// Returns the tokens that a budget reserves for text, here as everywhere.
+/// Returns the number of tokens that a budget reserves for this much text, at two bytes per token.
 fn text_tokens(bytes: u64) -> u64 {
     bytes.div_ceil(2)
 }
@@ -334,7 +337,7 @@ fn is_address(text: &str) -> bool {
     head.contains("://") || head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
 }
 
-/// Returns the kind of file that a part of this type holds.
+/// Returns the kind of file that a JSON part of this type holds.
 fn kind_of_part(name: &str) -> FileKind {
     match name {
         "image" | "image_url" | "input_image" | "computer_screenshot" => FileKind::Image,

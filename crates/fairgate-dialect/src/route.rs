@@ -1,6 +1,6 @@
 //! Maps paths to APIs, and content types to framings.
 
-/// The dialect of an API, which decides the format of errors and the header for credentials.
+/// The dialect of an API. It decides the format of errors and the header for credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// The format of OpenAI's API.
@@ -62,7 +62,8 @@ impl Route {
         !matches!(self, Self::Embeddings | Self::CountTokens)
     }
 
-    /// Returns true if a stream of this route reports usage only if `stream_options.include_usage` asks for it.
+    /// Returns true if a stream of this route reports usage only on request, by
+    /// `stream_options.include_usage`.
     pub(crate) fn usage_on_demand(self) -> bool {
         matches!(self, Self::ChatCompletions | Self::Completions)
     }

@@ -1,12 +1,12 @@
 //! Finds the ids in a request's body that refer to something the upstream stores for its account: items of earlier
 //! responses, files, vector stores, containers, stored prompts and sounds.
 //!
-//! The upstream knows only one client, the gateway. So it would serve the id of one tenant to every other tenant. The
-//! owner of an item's id is known, because the gateway sees the answers that contain it. The owner of any other id is
-//! not known to the gateway.
+//! The upstream knows only one client, the gateway. So it would accept the id of one tenant from every other tenant.
+//! The gateway knows the owner of an item's id, because it sees the answers that contain the item. It does not know the
+//! owner of any other id.
 //!
 //! The schemas of tools and the arguments of tool calls are not searched, because clients choose the names in them.
-//! Keys are compared without regard to case, because some upstreams read them so.
+//! Keys are compared without regard to case, because some upstreams ignore case.
 
 use std::borrow::Cow;
 
@@ -14,28 +14,29 @@ use crate::json_nodes::{JsonNodeKind, JsonNodes};
 use crate::request_fields::{ID_BYTES_MAX, RequestFields};
 use crate::route::Route;
 
-/// Keys whose values are ids, wherever in the prompt the keys are.
+/// Keys whose values are ids, wherever in the prompt a key is.
 const ID_KEYS: [&str; 4] = ["file_id", "file_ids", "vector_store_ids", "container_id"];
-/// Members of a body in which no ids are looked for: schemas, and texts of the client's own.
+/// Members of a body that are not searched for ids: schemas, and texts of the client's own.
 const NOT_SEARCHED: [&str; 5] = ["functions", "response_format", "text", "metadata", "tool_choice"];
-/// Members of a tool in which no ids are looked for.
+/// Members of a tool that are not searched for ids.
 const NOT_SEARCHED_IN_TOOLS: [&str; 5] =
     ["parameters", "input_schema", "function", "format", "filters"];
-/// Types of content whose `input` is the arguments of a tool call.
+/// Types of content whose `input` has the arguments of a tool call.
 const TOOL_CALLS: [&str; 3] = ["tool_use", "server_tool_use", "mcp_tool_use"];
-/// Greatest number of item ids in a request. A body with more of them counts as not searchable.
+/// Greatest number of item ids in a request. A body with more ids is refused as not searchable.
 const ITEMS_MAX: usize = 4096;
 
-/// The ids in a request's body that refer to something the upstream stores.
+/// The ids in a request's body that refer to objects that the upstream stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredIds {
     /// Ids of items of earlier responses, in the order of the body (Responses API only).
     pub items: Vec<String>,
-    /// Name of the first field with an id whose owner is not known, such as `file_id`; `None` if there is none.
+    /// Name of the first field with an id whose owner is not known, such as `file_id`; `None` if there is no such
+    /// field.
     pub account_field: Option<&'static str>,
 }
 
-/// The body has too many parts to look for ids, or an id that is too long.
+/// Error for a body that has too many parts to search for ids, or an id that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the body has too many parts to look for ids in it, or an id of more than {} bytes",
@@ -44,8 +45,8 @@ pub struct StoredIds {
 pub struct UnsearchableBodyError;
 
 impl RequestFields {
-    /// Finds the ids of things that the upstream stores. Takes CPU time that grows with the body if the body has any of
-    /// the keys of such ids.
+    /// Finds the ids of objects that the upstream stores. Takes CPU time that grows with the body if the body has any
+    /// key of such ids.
     pub fn stored_ids(
         &self,
         route: Route,
@@ -129,8 +130,8 @@ impl<'a> IdSearch<'a> {
         }
     }
 
-    /// Looks at the value of `container`. A text is the id of a container. An object may have ids, or may only ask for
-    /// a new container.
+    /// Searches the value of `container` for ids. A text is the id of a container. An object may have ids, or may only
+    /// ask for a new container.
     fn container(&mut self, value: usize) {
         match self.nodes.nodes[value].kind {
             JsonNodeKind::Object => {
@@ -147,7 +148,7 @@ impl<'a> IdSearch<'a> {
         }
     }
 
-    /// Looks at one member anywhere in a prompt.
+    /// Searches one member, anywhere in a prompt, for ids.
     fn member(&mut self, key: &str, value: usize) {
         if let Some(&name) = ID_KEYS.iter().find(|name| **name == key) {
             if self.is_given(value) {
@@ -200,7 +201,8 @@ impl<'a> IdSearch<'a> {
         }
     }
 
-    /// Returns the members of an object as (key in lower case, node of the value); none for any other value.
+    /// Returns the members of an object as (key in lower case, node of the value). Returns no members for any other
+    /// value.
     fn members(&self, object: usize) -> Vec<(String, usize)> {
         if self.nodes.nodes[object].kind != JsonNodeKind::Object {
             return Vec::new();

@@ -8,16 +8,16 @@ use crate::prefix_worker::PrefixWorker;
 /// [`PrefixIndex::routed`](crate::PrefixIndex::routed) creates it. Pass it to
 /// [`PrefixIndex::observed`](crate::PrefixIndex::observed) when the answer reports the number of cached tokens, or to
 /// [`PrefixIndex::refused`](crate::PrefixIndex::refused) if the worker did not work on the request. Drop it if the
-/// answer reports no cached tokens.
+/// answer does not report a number of cached tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "give it to `observed` when the answer reports cached tokens, to `refused` when there is none"]
 pub struct PrefixRoute {
     pub(crate) worker: PrefixWorker,
     /// Number of times that the worker's cache had been emptied when the request was sent.
     pub(crate) epoch: u64,
-    /// Time at which the request was sent, on the clock of the index. `held` is the number of blocks of the chain that
-    /// the worker was expected to hold before this request.
+    /// Time at which the request was sent, on the clock of the index.
     pub(crate) sent: u64,
+    /// Number of blocks of the chain that the worker was expected to hold before this request.
     pub(crate) held: usize,
     /// Number of blocks of all chains that the worker was expected to hold, if they took at least 7/8 of its capacity;
     /// otherwise `None`.
@@ -48,9 +48,9 @@ impl PrefixRoute {
         self.worker
     }
 
-    /// Returns the time of the answer that last confirmed the first of the missing blocks, which should have been
-    /// cached and were not. The engine has evicted these blocks since then. Returns `None` if the report agrees with
-    /// the expectation.
+    /// Returns the time of the answer that last confirmed the first of the missing blocks, that is, of the blocks that
+    /// should have been cached and were not. The engine has evicted these blocks since then. Returns `None` if the
+    /// report agrees with the expectation.
     pub(crate) fn contradicted(&self, cached_blocks: usize) -> Option<u64> {
         self.first_missing(cached_blocks).map(|part| part.confirmed)
     }
@@ -77,8 +77,8 @@ impl PrefixRoute {
         cached_blocks > self.held + SLACK_BLOCKS.max(cached_blocks / SLACK_PART)
     }
 
-    /// Returns the first part of the chain with blocks that should have been cached and were not; `None` if there is
-    /// none.
+    /// Returns the first part of the chain with blocks that should have been cached and were not; `None` if no such
+    /// blocks are missing.
     ///
     /// The position of a token in a prompt is an estimate, and engines round down to their own blocks. So a report
     /// contradicts the expectation only if more than an eighth of the known blocks, and more than 4 blocks, are
@@ -91,7 +91,9 @@ impl PrefixRoute {
     }
 }
 
+/// Number of blocks that may be missing from a report, or be reported beyond the expectation, without contradicting it.
 const SLACK_BLOCKS: usize = 4;
+/// A report may also differ by 1 ÷ this number of its blocks without contradicting the expectation.
 const SLACK_PART: usize = 8;
 
 #[cfg(test)]

@@ -5,22 +5,22 @@
 //! cache routes requests to prefixes that are gone, which under overload is worse than no index.
 //!
 //! **The meaning of a report.** The index keeps blocks in the order of their last use, as the engine does. The *depth*
-//! d of a block is the number of blocks that were used more recently. A cache of n blocks holds the block if d < n. So
-//! a prefix that was expected to be cached and was cached (a hit) shows that the cache is larger than the prefix's
-//! depth. One that was expected and was not cached (a miss) shows that the cache is no larger than that depth. Only
-//! blocks that the engine has read before, as an earlier answer showed, are used as evidence. If more was cached than
-//! expected, and the index was full, the cache holds blocks for which the index had no room. This counts as a hit
-//! deeper than all blocks held.
+//! d of a block is the number of blocks that were used more recently. A cache of n blocks holds the block if d < n. A
+//! *hit* is a prefix that was expected to be cached and was cached. It shows that the cache is larger than the prefix's
+//! depth. A *miss* is a prefix that was expected to be cached and was not. It shows that the cache is no larger than
+//! that depth. Only blocks that the engine has read before, as an earlier answer showed, are used as evidence. If more
+//! was cached than expected, and the index was full, the cache holds blocks for which the index had no room. This
+//! counts as a hit deeper than all blocks held.
 //!
 //! **The estimate.** Sizes and depths are sorted into 21 steps, from 1/32 of the stated size to all of it, with 4 steps
 //! to each doubling. A size loses one point for each hit at a depth that a cache of this size does not reach, and two
-//! points for each miss at a depth within this size. A miss costs more, because to expect a block that is gone is worse
-//! than not to expect one that is cached. The estimate is the largest size that loses at most [`TOLERANCE`] points more
-//! than the best one, so one report alone does not change the estimate. The estimate falls at once, but rises by at
-//! most one step in [`PERIOD`] reports. The counts of a cohort (below) move by one towards 0 after every [`PERIOD`]
-//! reports of the cohort, and after every [`PERIODS_OF_OTHERS`] times [`PERIOD`] reports of the worker. So old reports
-//! lose their weight, and a size that was ruled out is tried again. While the estimate is the whole stated size, there
-//! is no learned size. Without reports nothing changes.
+//! points for each miss at a depth within this size. A miss costs more, because it is worse to expect a block that is
+//! gone than not to expect a block that is cached. The estimate is the largest size that loses at most [`TOLERANCE`]
+//! points more than the best one, so one report alone does not change the estimate. The estimate falls at once, but
+//! rises by at most one step in [`PERIOD`] reports. The counts of a cohort (below) move by one towards 0 after every
+//! [`PERIOD`] reports of the cohort, and after every [`PERIODS_OF_OTHERS`] times [`PERIOD`] reports of the worker. So
+//! old reports lose their weight, and a size that was ruled out is tried again. While the estimate is the whole stated
+//! size, there is no learned size. Without reports nothing changes.
 //!
 //! **Protection against a single tenant.** Reports come from the engine; a client cannot write them. But a tenant
 //! chooses its prompts, and it may know an option that makes the engine ignore its cache. Then every prompt that the
@@ -28,14 +28,14 @@
 //! - Tenants are divided into [`COHORTS`] cohorts by a secret hash. A cohort adds at most [`VOTE_MAX`] points to the
 //!   loss of a size, however many reports it sends. A tenant that misses everywhere cannot outvote one other cohort
 //!   that hits at the depths in question: if both use all their points, the larger size wins.
-//! - A miss makes the index forget everything that was used less recently. It does not if one of the last 4 reports of
-//!   another cohort was a hit at that depth or deeper ([`CacheSize::is_disputed`]).
-//! - At depths where nobody else has reports, the tenant decides alone, within the bounds: the estimate is never below
-//!   1/32 of the stated size nor above it. If it lies, the index wrongly assumes that other tenants' older prefixes are
-//!   gone, and sends their requests to other workers, which read the prefixes again. Hits of those tenants at these
-//!   depths raise the estimate again.
-//! - A tenant that really fills the cache, with many prompts or long answers, leaves less of it to all others. The
-//!   estimate then falls, and rightly so.
+//! - A miss makes the index forget all blocks that were used less recently than the missing ones. It does not if one of
+//!   the last 4 reports of another cohort was a hit at that depth or deeper ([`CacheSize::is_disputed`]).
+//! - At depths where no other tenant has reports, the tenant decides alone, within the bounds: the estimate is never
+//!   below 1/32 of the stated size nor above it. If the tenant's misses are false, the index wrongly assumes that other
+//!   tenants' older prefixes are gone, and sends their requests to other workers, which read the prefixes again. Hits
+//!   of those tenants at these depths raise the estimate again.
+//! - A tenant that really fills the cache, with many prompts or long answers, leaves less of it to all others. Then the
+//!   estimate falls with good reason.
 
 /// Number of cohorts, which are groups of tenants whose reports are counted separately.
 const COHORTS: usize = 8;
@@ -44,20 +44,20 @@ const COHORTS: usize = 8;
 const STEPS: usize = 21;
 /// Index of the last step, which is the whole stated size.
 const WHOLE: usize = STEPS - 1;
-/// Limit of the points, above or below 0, that a cohort's reports give one step. It is also the greatest number of
+/// Limit of the points, above or below 0, that a cohort's reports give to one step. It is also the greatest number of
 /// points that a cohort adds to the loss of one size.
 const VOTE_MAX: i32 = 8;
 const MISS_POINTS: i32 = 2;
-/// Points that a size may lose beyond the best size and still be chosen. This is more than one miss costs, and less
-/// than two.
+/// Number of points that the chosen size may lose beyond the best size. This is more than one miss costs, and less than
+/// two misses cost.
 const TOLERANCE: i32 = 3;
-/// Least number of the worker's reports between two rises of the estimate. It is also the number of a cohort's reports
-/// after which its points move by one towards 0.
+/// Least number of the worker's reports between two rises of the estimate. After as many reports of one cohort, that
+/// cohort's points move by one towards 0.
 const PERIOD: u32 = 32;
-/// Number of periods after which the points of all cohorts move by one towards 0, counted in reports of the worker. The
-/// number is large, so that a tenant cannot displace the reports of others by sending many of its own.
+/// Number of periods of the worker's reports after which the points of all cohorts move by one towards 0. The number is
+/// large, so that a tenant cannot displace the reports of others by sending many of its own.
 const PERIODS_OF_OTHERS: u32 = 16;
-/// Number of last reports of a cohort that can dispute a single miss of another cohort.
+/// Number of the last reports of a cohort that can dispute a miss of another cohort.
 const RECENT: usize = 4;
 
 /// The evidence of one report about the depth, in blocks, at which a worker's cache ends.
@@ -82,12 +82,11 @@ pub(crate) struct CacheSize {
 /// The evidence of the reports on requests of one cohort of tenants.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReportCohort {
-    /// Points of each step. A hit at a depth of the step adds one point, and a miss there takes [`MISS_POINTS`] away.
+    /// Points of each step. A hit at a depth of the step adds one point, and a miss there subtracts [`MISS_POINTS`].
     counts: [i8; STEPS],
     /// Number of the cohort's reports in its present period; below [`PERIOD`].
     reports: u32,
-    /// For each of the cohort's last reports, latest first, one more than the step of its hit; 0 for a report without a
-    /// hit.
+    /// The step of the hit of each of the cohort's last reports, plus 1, latest first; 0 for a report without a hit.
     reached: [usize; RECENT],
 }
 
@@ -102,8 +101,8 @@ impl ReportCohort {
     }
 
     /// Returns the loss of each size: first that of an empty cache, then those of the steps. The points of a size are
-    /// the sum of the points of all steps within it. Its loss is the points of the best size minus its own, at most
-    /// [`VOTE_MAX`].
+    /// the sum of the points of all steps within it. Its loss is the points of the best size minus its own points, at
+    /// most [`VOTE_MAX`].
     fn losses(&self) -> [i32; STEPS + 1] {
         let mut values = [0; STEPS + 1];
         for (step, &count) in self.counts.iter().enumerate() {
@@ -125,7 +124,7 @@ impl CacheSize {
         self.stated
     }
 
-    /// Returns the size to assume, in blocks, which is the learned size if there is one and the stated size otherwise.
+    /// Returns the size to assume, in blocks: the learned size if there is one, otherwise the stated size.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks_of_step(self.step)
     }
@@ -163,21 +162,22 @@ impl CacheSize {
         }
     }
 
-    /// Returns true if recent reports of other cohorts show that more is cached than this miss allows. The miss then
-    /// proves nothing about older blocks.
+    /// Returns true if recent reports of other cohorts show that the cache holds deeper blocks than this miss allows.
+    /// The miss then proves nothing about older blocks.
     pub(crate) fn is_disputed(&self, origin: u64, miss: usize) -> bool {
         let (step, own) = (self.step_of(miss), cohort_of(origin));
         let others = self.cohorts.iter().enumerate().filter(|(cohort, _)| *cohort != own);
         others.flat_map(|(_, cohort)| cohort.reached).any(|reached| reached > step)
     }
 
-    /// Returns the step of the smallest size whose cache would hold a block at this depth; the last step if none would.
+    /// Returns the step of the smallest size whose cache would hold a block at this depth; the last step if no size
+    /// would.
     fn step_of(&self, depth: usize) -> usize {
         (0..WHOLE).find(|&step| depth < self.blocks_of_step(step)).unwrap_or(WHOLE)
     }
 
-    /// Returns the step of the largest size that loses at most [`TOLERANCE`] points more than the best size; the
-    /// smallest step if only a cache of size 0 meets that.
+    /// Returns the step of the largest size that loses at most [`TOLERANCE`] points more than the best size. Returns
+    /// the smallest step if only an empty cache loses so few points.
     fn best_step(&self) -> usize {
         let mut losses = [0; STEPS + 1];
         for cohort in &self.cohorts {

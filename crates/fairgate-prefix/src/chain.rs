@@ -68,7 +68,7 @@ impl PromptChain {
         &self.blocks
     }
 
-    /// Number of whole blocks of the prompt. Bytes after the last whole block are in no index.
+    /// Returns the number of whole blocks of the prompt. Bytes after the last whole block are in no index.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
@@ -149,7 +149,7 @@ impl PromptChainBuilder {
     pub fn file(&mut self, bytes: &[u8], counted_bytes: usize) {
         let mut hasher = self.key.hasher();
         hasher.write_u64(self.before);
-        // The position in the block. No block of text is hashed with a number here.
+        // Hashes the position in the block. No block of text is hashed with a number at this point.
         hasher.write_u64(self.filled as u64);
         hasher.write(bytes);
         self.before = hasher.finish();

@@ -1,6 +1,6 @@
-//! The blocks that one worker is expected to hold, in order of last use; the least recent is evicted first.
+//! The blocks that one worker is expected to hold, in order of last use. The least recent block is evicted first.
 //!
-//! When a chain is used, its blocks are moved to the front of the list, with the first block of the chain as the most
+//! When a chain is used, its blocks move to the front of the list, with the first block of the chain as the most
 //! recent. Hence a block is always at least as recent as the blocks that come after it in a chain. So evicting from the
 //! back never leaves a block without the blocks before it, and the held part of a chain is always its beginning.
 
@@ -96,7 +96,7 @@ impl HeldBlocks {
         while self.len() > capacity {
             self.evict(changed);
         }
-        // Not at every small change: this takes time in proportion to the held blocks.
+        // Frees memory only after a large change, because this takes time in proportion to the held blocks.
         if self.nodes.len() > capacity + capacity / 2 {
             self.compact();
         }
@@ -119,7 +119,7 @@ impl HeldBlocks {
         *self = compact;
     }
 
-    /// Inserts a new node right behind the node `newer`, or in front of all nodes if there is no such node.
+    /// Inserts a new node right behind the node `newer`, or in front of all nodes if `newer` is no node.
     fn append(&mut self, node: HeldBlockNode, newer: u32) -> u32 {
         let block = node.block;
         let at = self.place(node);
@@ -128,8 +128,8 @@ impl HeldBlocks {
         at
     }
 
-    /// Returns the beginning of a chain that answers have shown to be held, divided into parts. All blocks of a part
-    /// were last used at the same time and last confirmed at the same time.
+    /// Returns the beginning of a chain whose blocks answers have shown to be held, divided into parts. All blocks of a
+    /// part were last used at the same time and last confirmed at the same time.
     pub(crate) fn evidence(&self, blocks: &[u64]) -> Vec<ConfirmedBlocks> {
         let mut evidence: Vec<ConfirmedBlocks> = Vec::new();
         let mut touched: Vec<u64> = Vec::new();
@@ -152,15 +152,16 @@ impl HeldBlocks {
         }
         let depths = self.recency.depths(touched.into_iter());
         for (part, depth) in evidence.iter_mut().zip(depths) {
-            // Of the other blocks used at about that time, half count as before and half as after.
+            // Half of the other blocks that were used at about that time count as more recent, and half as less recent.
             let others = depth.own.saturating_sub(part.end - part.start);
             part.depth = depth.newer + others / 2;
         }
         evidence
     }
 
-    /// Removes those of these blocks that were last used at `time`. If a block was used again after `time`, all blocks
-    /// before it in the chain were used again too and are kept. So the held part of a chain is still its beginning.
+    /// Removes those of the given blocks that were last used at `time`. If a block was used again after `time`, all
+    /// blocks before it in the chain were used again too and are kept. So the held part of a chain is still its
+    /// beginning.
     pub(crate) fn take_back(
         &mut self,
         blocks: &[u64],
@@ -188,7 +189,7 @@ impl HeldBlocks {
         let blocks = &blocks[..blocks.len().min(self.capacity)];
         self.recency.begin(now, self.capacity);
         let mut last = NONE;
-        // Consecutive blocks that were last used at the same time are counted together.
+        // Counts consecutive blocks that were last used at the same time together.
         let mut row = (0, 0);
         for (number, &block) in blocks.iter().enumerate() {
             let known = self.find(block);
@@ -229,8 +230,8 @@ impl HeldBlocks {
     }
 
     /// Adds the rest of a chain, whose `blocks` are not held yet, right behind the node `last` of the chain's previous
-    /// block. If there is no room, older blocks of other chains are evicted. No block of this chain is, because the
-    /// whole chain fits into the capacity and all its blocks are more recent than the others.
+    /// block. If there is no room, evicts older blocks of other chains. It never evicts a block of this chain, because
+    /// the whole chain fits into the capacity and all its blocks are more recent than the others.
     fn add(
         &mut self,
         blocks: &[u64],
@@ -274,8 +275,8 @@ impl HeldBlocks {
         self.by_block.find(block, |&at| self.nodes[at as usize].block == block).copied()
     }
 
-    /// Stores a node at a free index, or at a new one if none is free, and returns the index. The list never grows past
-    /// the capacity.
+    /// Stores a node at a free index, or at a new index if no index is free, and returns the index. The list never
+    /// grows past the capacity.
     fn place(&mut self, node: HeldBlockNode) -> u32 {
         if self.free != NONE {
             let at = self.free;
@@ -303,7 +304,7 @@ impl HeldBlocks {
         }
     }
 
-    /// Links a node right behind the node `newer`, or in front of all nodes if there is no such node.
+    /// Links a node right behind the node `newer`, or in front of all nodes if `newer` is no node.
     fn link_after(&mut self, newer: u32, at: u32) {
         let older = match self.nodes.get_mut(newer as usize) {
             Some(node) => std::mem::replace(&mut node.older, at),

@@ -12,7 +12,7 @@ use crate::overlap::PrefixOverlap;
 /// Number of workers that share one word of bits in a [`HolderGroup`].
 const GROUP: usize = u64::BITS as usize;
 
-/// The index that says which worker holds which prefix. See the [crate's page](crate) for the order of calls.
+/// An index of the prefixes that each worker is expected to hold. See the [crate's page](crate) for the order of calls.
 pub struct PrefixIndex {
     blocks_max: usize,
     places: Vec<PrefixPlace>,
@@ -34,7 +34,7 @@ struct PrefixWorkerState {
     epoch: u64,
 }
 
-/// The tokens that a worker reports in one answer, from which the index learns about the worker's cache.
+/// The tokens that a worker reports in one answer. The index learns from them about the worker's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheReport {
     /// Number of tokens of the prompt, as the engine counts them.
@@ -70,7 +70,7 @@ impl PrefixIndex {
         Self { blocks_max, places: Vec::new(), groups: Vec::new(), time: 0 }
     }
 
-    /// Adds a worker whose cache is empty and has room for this many tokens, counted at 4 bytes per token.
+    /// Adds a worker whose cache is empty and has room for this many tokens. A token counts as 4 bytes.
     pub fn add(&mut self, cache_tokens: u64) -> PrefixWorker {
         let place = match self.places.iter().position(|place| place.worker.is_none()) {
             Some(place) => place,
@@ -138,14 +138,15 @@ impl PrefixIndex {
         self.state(worker).map(|state| state.stated_tokens)
     }
 
-    /// Returns the size of a worker's cache in tokens that was learned from its answers, counted at 4 bytes per token;
-    /// `None` if they have not shown that the cache is smaller than stated, or if the worker was removed.
+    /// Returns the size of a worker's cache in tokens that was learned from its answers. A token counts as 4 bytes.
+    /// Returns `None` if the answers have not shown that the cache is smaller than stated, or if the worker was
+    /// removed.
     pub fn learned_cache_tokens(&self, worker: PrefixWorker) -> Option<u64> {
         self.state(worker)?.size.learned().map(tokens_of_blocks)
     }
 
     /// Returns the part of this prompt that each worker holds. Costs one look-up per block for each group of 64
-    /// workers, up to the first block that no worker of the group holds.
+    /// workers, and stops at the first block that no worker of the group holds.
     pub fn overlap<'a>(&self, chain: &'a PromptChain) -> PrefixOverlap<'a> {
         let mut held = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
@@ -173,7 +174,8 @@ impl PrefixIndex {
 
     /// Records that the worker did not work on the request and so does not hold its prompt in the cache. Blocks that
     /// the worker was expected to hold before the request stay, and so do blocks that another request has used since.
-    /// Without this method, a client could register a long prompt that no engine read, and have it counted as cached.
+    /// Without this method, a client could send a long prompt that no engine reads, and the index would count it as
+    /// cached.
     pub fn refused(&mut self, route: &PrefixRoute, chain: &PromptChain) {
         let Some(place) = self.present(route.worker) else { return };
         let Some(state) = self.places[place].worker.as_mut() else { return };
@@ -188,11 +190,11 @@ impl PrefixIndex {
     /// Records an answer that reports how much of the prompt was cached when the request arrived. Do not call this for
     /// an answer without such a report.
     ///
-    /// By now the engine holds the whole prompt, and so does the index. If less was cached than earlier answers showed,
-    /// the engine has evicted those blocks, and with them everything that was used less recently. The index forgets
-    /// these blocks, unless reports on other tenants' requests have just shown that such blocks are cached. If an
-    /// engine evicts blocks too early repeatedly, its cache is smaller than stated, and the index learns the smaller
-    /// size.
+    /// By now the engine holds the whole prompt, and so does the index. If fewer blocks were cached than earlier
+    /// answers showed, the engine has evicted the missing blocks, and with them all blocks that were used less
+    /// recently. The index forgets these blocks, unless reports on other tenants' requests have just shown that such
+    /// blocks are cached. If an engine repeatedly evicts blocks too early, its cache is smaller than stated, and the
+    /// index learns the smaller size.
     pub fn observed(&mut self, route: &PrefixRoute, chain: &PromptChain, report: CacheReport) {
         let Some(place) = self.present(route.worker) else { return };
         let Some(state) = self.places[place].worker.as_mut() else { return };
@@ -216,12 +218,13 @@ impl PrefixIndex {
         self.touch(place, chain, ChainUse::Answered);
     }
 
-    /// Number of blocks that a worker is expected to hold; 0 if the worker was removed.
+    /// Returns the number of blocks that a worker is expected to hold; 0 if the worker was removed.
     pub fn held_blocks(&self, worker: PrefixWorker) -> usize {
         self.state(worker).map_or(0, |state| state.holdings.len())
     }
 
-    /// Number of blocks that all workers together are expected to hold; never more than the bound of the index.
+    /// Returns the number of blocks that all workers together are expected to hold; never more than the bound of the
+    /// index.
     pub fn blocks(&self) -> usize {
         self.states().map(|state| state.holdings.len()).sum()
     }

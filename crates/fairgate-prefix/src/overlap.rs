@@ -29,7 +29,7 @@ impl PrefixOverlap<'_> {
         self.held.iter().map(|&(worker, blocks)| (worker, self.chain.tokens(blocks)))
     }
 
-    /// Returns the greatest number of the prompt's tokens that any worker has cached; 0 if none has.
+    /// Returns the greatest number of the prompt's tokens that one worker has cached; 0 if no worker has cached any.
     pub fn most(&self) -> u64 {
         let blocks = self.held.iter().map(|&(_, blocks)| blocks).max().unwrap_or_default();
         self.chain.tokens(blocks)

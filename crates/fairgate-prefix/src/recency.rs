@@ -1,6 +1,6 @@
 //! The depth of a block in a worker's list, which is the number of held blocks that were used more recently.
 //!
-//! The exact depth would need an ordered tree over all blocks. Instead, blocks are counted by the time of their last
+//! An exact depth would need an ordered tree over all blocks. Instead, blocks are counted by the time of their last
 //! use, in at most [`STRETCHES_MAX`] stretches of time, which takes constant memory. Time is a count of uses of the
 //! index. A new stretch begins once the present one holds blocks for 1/64 of the capacity. Two neighbouring stretches
 //! are merged only if both together hold at most 1/32 of the capacity. So a depth is wrong by at most 1/32 of the
@@ -8,11 +8,10 @@
 
 /// Greatest number of stretches of time that are counted separately.
 const STRETCHES_MAX: usize = 128;
-/// A new stretch begins once the last one holds this part of the capacity: capacity ÷ 64, in blocks.
+/// A new stretch begins once the last stretch holds capacity ÷ this number of blocks.
 const STRETCH_PART: usize = 64;
-/// Two neighbouring stretches are merged only if together they hold at most this part of the capacity: capacity ÷ 32,
-/// in blocks. At most 31 of the 64 pairs can hold more than that, so merging the other pairs always makes room for
-/// another stretch.
+/// Two neighbouring stretches are merged only if together they hold at most capacity ÷ this number of blocks. At most
+/// 31 of the 64 pairs can hold more than that, so merging the other pairs always makes room for another stretch.
 const PAIR_PART: usize = 32;
 
 /// Number of held blocks by the time of their last use, in stretches of time.
@@ -40,7 +39,7 @@ pub(crate) struct BlockDepth {
 }
 
 impl BlockRecency {
-    /// Begins the use at time `now`. Blocks that are counted from here on were used at that time.
+    /// Begins a use at time `now`. Blocks that are counted afterwards were used at that time.
     pub(crate) fn begin(&mut self, now: u64, capacity: usize) {
         let enough = (capacity / STRETCH_PART).max(1);
         if self.stretches.last().is_some_and(|last| last.blocks < enough) {
@@ -59,8 +58,8 @@ impl BlockRecency {
         }
     }
 
-    /// Removes blocks that were last used at `touched` from the count, because they are used again now or are no longer
-    /// held.
+    /// Subtracts blocks that were last used at `touched` from the count, because they are used again now or are no
+    /// longer held.
     pub(crate) fn count_left(&mut self, touched: u64, blocks: usize) {
         let after = self.stretches.partition_point(|stretch| stretch.since <= touched);
         if let Some(stretch) = after.checked_sub(1).and_then(|at| self.stretches.get_mut(at)) {

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The payer is left out of the sum, because otherwise a tenant whose work is cheap would set its own price. If no
-//! other tenant has used a slot, the price is the payer's own rate of completed work. If it has completed nothing, the
-//! price is the default.
+//! other tenant has used a slot, the price is the payer's own rate of completed work. If the payer has completed
+//! nothing either, the price is the default.
 //!
 //! # The median
 //! One tenant with few seconds and very many tokens (a batch of embeddings) must not set the price of all. So no rate
@@ -35,10 +35,10 @@
 //! rate and the default. All keys of a tenant count as one tenant here.
 //!
 //! # Work that is reported and not seen
-//! The holder of a lease reports its tokens itself. A report below the default rate would be a cheap way to lower the
-//! median for oneself, so it is left out of the median ([`SlotTimeBook::record_reported`]). A lease pays the tokens
-//! that it reports or the price of its time, whichever is more. The paid tokens enter the sum. So tenants that report
-//! nothing do not lower the price for each other, because they pay the same rate as the others.
+//! The holder of a lease reports its tokens itself. A report below the default rate would be a cheap way for the holder
+//! to lower its own median, so such a report is left out of the median ([`SlotTimeBook::record_reported`]). A lease
+//! pays the tokens that it reports or the price of its time, whichever is more. The paid tokens enter the sum. So
+//! tenants that report nothing do not lower the price for each other, because they pay the same rate as the others.
 //!
 //! # Expected cost
 //! The expected cost of a request depends on its size. If a tenant's requests mostly pay by time, this expectation is
@@ -62,14 +62,14 @@ use crate::token_rate::TokenRate;
 pub const TENANTS_MAX: usize = 1024;
 /// A rate above this many times the median counts as this many times the median.
 pub const RATE_FACTOR_MAX: u32 = 4;
-/// Of an even number of rates, the median is at most this many times the lower of the two middle rates, or the default
+/// For an even number of rates, the median is at most this many times the lower of the two middle rates, or the default
 /// if that is more.
 const MIDDLE_FACTOR_MAX: u32 = 16;
-/// The value of [`TenantSlotTime::time_paid_part`] that stands for all attempts.
+/// The value of [`TenantSlotTime::time_paid_part`] for a tenant whose attempts all paid by time.
 const WHOLE: u64 = 1 << 16;
-/// If at most this part of a tenant's attempts paid by time, one in a hundred, its expected cost is not raised.
+/// A tenant's expected cost is not raised if at most this part of its attempts, one in a hundred, paid by time.
 const PART_IGNORED: u64 = WHOLE / 100;
-/// The latest attempt makes up 1 ÷ this number of a moving average, which is one eighth.
+/// Divisor of the moving averages: the latest attempt makes up one eighth of an average.
 const LATEST: u64 = 8;
 
 /// Prices of time in slots, for one kind of work. Each `now` is the duration since a fixed moment that the caller
@@ -116,7 +116,7 @@ impl TenantSlotTime {
 }
 
 impl SlotTimeBook {
-    /// Records completed work that was paid by its `tokens`. `held` is its time in the slot.
+    /// Records completed work that was paid by its `tokens`. `held` is the time for which it held its slot.
     pub fn record_completed(&mut self, tenant: &str, tokens: u64, held: Duration, now: Duration) {
         self.change(tenant, now, |part| {
             part.work.add(tokens, held);
@@ -125,7 +125,8 @@ impl SlotTimeBook {
         });
     }
 
-    /// Records work that was paid by time. `charge` is the tokens that it was charged, and `held` its time in the slot.
+    /// Records work that was paid by time. `charge` is the number of tokens that it was charged, and `held` the time
+    /// for which it held its slot.
     pub fn record_paid_by_time(
         &mut self,
         tenant: &str,
@@ -139,9 +140,9 @@ impl SlotTimeBook {
         });
     }
 
-    /// Records completed work whose tokens the tenant itself reports. `charge` is the tokens that the work paid: the
-    /// reported tokens, or the price of its time if that is more. A report below the default rate is left out of the
-    /// median.
+    /// Records completed work whose tokens the tenant itself reports. `charge` is the number of tokens that the work
+    /// paid: the reported tokens, or the price of its time if that is more. A report below the default rate is left out
+    /// of the median.
     pub fn record_reported(
         &mut self,
         tenant: &str,
@@ -210,8 +211,8 @@ impl SlotTimeBook {
     }
 }
 
-/// Returns the median of rates, of which there is at least one: the middle one, or the upper one of the two middle
-/// ones, limited as the module's documentation says.
+/// Returns the median of at least one rate: the middle one, or the upper one of the two middle ones, limited as the
+/// module's documentation says.
 fn median(rates: &mut [TokenRate], default: TokenRate) -> TokenRate {
     rates.sort_unstable();
     let upper = rates[rates.len() / 2];

@@ -37,12 +37,12 @@ const TOKENS_MAX: u64 = 1_000_000_000_000;
 /// The shortest and the longest time that one attempt adds. The shortest is above 0, so that a rate stays finite.
 const TIME_RANGE: (Duration, Duration) =
     (Duration::from_micros(1), Duration::from_secs(365 * 86_400));
-/// The highest sum of micro-tokens. Its product with a factor of [`FADES`], below 2³², stays below 2¹²⁸.
+/// The highest sum of micro-tokens. The product of such a sum and a factor of [`FADES`] stays below 2¹²⁸.
 const MICRO_TOKENS_MAX: u128 = 1 << 95;
-/// The highest sum of nanoseconds: 292 years of slot time.
+/// The highest sum of nanoseconds, which is 292 years of slot time.
 const NANOS_MAX: u128 = 1 << 63;
 
-/// Tokens and slot time of attempts. An amount is divided by e for every ten minutes of its age.
+/// Sums of tokens and slot time over attempts. An amount is divided by e for every ten minutes of its age.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FadingSums {
     micro_tokens: u128,
@@ -65,7 +65,7 @@ impl FadingSums {
                 let bits = FADES.iter().enumerate().filter(|(bit, _)| age_ms >> bit & 1 == 1);
                 bits.fold(sum, |sum, (_, factor)| (sum * factor) >> 32)
             }
-            // More than four hours: less than 10⁻¹² is left.
+            // After more than four hours, less than 10⁻¹² of a sum is left.
             _ => 0,
         };
         Self { micro_tokens: fade(self.micro_tokens), nanos: fade(self.nanos) }

@@ -17,30 +17,30 @@ const KEYS_MAX: usize = 1024;
 
 /// Limits of an account, and the format in which responses state these limits.
 ///
-/// When a request arrives, the account charges one request to the limit of requests, and the input tokens plus
-/// `max_tokens` for each choice to the limit of tokens. Without `max_tokens`, each choice is charged
+/// When a request arrives, the account charges one request to the limit of requests. It charges the input tokens, plus
+/// `max_tokens` for each choice, to the limit of tokens. Without `max_tokens`, each choice is charged
 /// [`output_tokens_assumed`](Self::output_tokens_assumed). Azure and Cerebras also charge the sum of input and
 /// `max_tokens`; OpenAI documents that it charges only the larger of the two. When the request ends, the charge is
 /// corrected to the tokens really used, cached input tokens included. A refused request is charged nothing.
 #[derive(Clone, Debug)]
 pub struct AccountOptions {
-    /// Requests per minute, at least 1; `None` for no limit.
+    /// Greatest number of requests per minute, at least 1; `None` for no limit.
     pub requests_per_minute: Option<u64>,
-    /// Input and output tokens per minute, at least 1; `None` for no limit.
+    /// Greatest number of input and output tokens per minute, at least 1; `None` for no limit.
     pub tokens_per_minute: Option<u64>,
     /// Time whose quota a full bucket holds; with [`QuotaRefill::SlidingWindow`], the length of the window. A request
-    /// with more tokens than the quota of this time is always refused.
+    /// that needs more tokens than this quota is always refused.
     pub burst: Duration,
-    /// Way in which used quota comes back.
+    /// The way in which used quota becomes available again.
     pub refill: QuotaRefill,
-    /// Set of requests that share the limits: all requests of the account, or the requests of one key.
+    /// The requests that share the limits: all requests of the account, or the requests of one key.
     pub scope: LimitScope,
     /// Format of the headers that state the limits.
     pub statement: LimitHeaders,
     /// Deliberate error in the headers that state the limits; `None` for correct headers. The enforced limits do not
     /// change.
     pub lie: Option<LimitHeaderFault>,
-    /// Output tokens charged on arrival for each choice of a request that sets no `max_tokens`.
+    /// Number of output tokens charged on arrival for each choice of a request that sets no `max_tokens`.
     pub output_tokens_assumed: u64,
 }
 
@@ -59,17 +59,16 @@ impl Default for AccountOptions {
     }
 }
 
-/// Way in which used quota comes back.
+/// The way in which used quota becomes available again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaRefill {
     /// A bucket that fills evenly.
     Evenly,
-    /// A sliding window: units are free again when they are older than
-    /// [`burst`](AccountOptions::burst).
+    /// A sliding window: used units become available again when they are older than [`burst`](AccountOptions::burst).
     SlidingWindow,
 }
 
-/// Set of requests that share the buckets of an account.
+/// The requests that share one pair of buckets of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitScope {
     /// All requests of the account share one pair of buckets, whatever their keys.
@@ -82,16 +81,16 @@ pub enum LimitScope {
 /// `refused_by_tokens` and `too_large` add up to all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountCounts {
-    /// Requests that were within the limits and were charged.
+    /// Number of requests that were within the limits and were charged.
     pub accepted: u64,
-    /// Requests refused because of the limit on requests per minute.
+    /// Number of requests refused because of the limit on requests per minute.
     pub refused_by_requests: u64,
-    /// Requests refused because of the limit on tokens per minute.
+    /// Number of requests refused because of the limit on tokens per minute.
     pub refused_by_tokens: u64,
-    /// Requests refused because they have more tokens than a full bucket.
+    /// Number of requests refused because they need more tokens than a full bucket has.
     pub too_large: u64,
-    /// Tokens charged to all accepted requests: the tokens really used for ended requests, the charge on arrival for
-    /// others.
+    /// Number of tokens charged to all accepted requests: the tokens really used for ended requests, and the charge on
+    /// arrival for other requests.
     pub tokens: u64,
 }
 
@@ -180,7 +179,7 @@ pub(crate) struct AccountLevels {
     pub(crate) statement: u64,
 }
 
-/// Limit that a refused request exceeds; `wait` is the time until the bucket has enough for the request.
+/// The limit that a refused request exceeds. `wait` is the time until the bucket has enough for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExceededLimit {
     Requests { wait: Duration },
@@ -208,8 +207,8 @@ impl SimAccount {
         self.state().counts
     }
 
-    /// Charges one request and `tokens` tokens, or returns the limit that the request exceeds. In both cases also
-    /// returns the levels of the buckets after the decision.
+    /// Charges one request and `tokens` tokens, or returns the limit that the request exceeds. Also returns, in both
+    /// cases, the levels of the buckets after the decision.
     pub(crate) fn admit(
         self: &Arc<Self>,
         key: Option<&[u8]>,

@@ -23,15 +23,17 @@ pub(crate) struct SimAnswer {
     pub(crate) usage: SimUsage,
     /// Reasoning tokens that are in the usage but not in the text.
     pub(crate) hidden: u64,
-    /// Bytes of filler that the first token begins with; above 0 only for [`SimFault::OversizedEvent`].
+    /// Number of bytes of filler at the beginning of the first token; above 0 only for
+    /// [`SimFault::OversizedEvent`].
     filler_bytes: usize,
 }
 
-/// One choice of an answer; a request with `n` above 1, or with several prompts, has several.
+/// One choice of an answer. A request with `n` above 1, or with several prompts, has several
+/// choices.
 #[derive(Debug)]
 pub(crate) struct AnswerChoice {
     pub(crate) content: ChoiceContent,
-    /// Length of the choice in tokens. A stream sends each token as one piece.
+    /// Length of the choice in tokens. In a stream, each token is one piece.
     pub(crate) pieces: u64,
     /// True if the request's limit of output tokens ended the choice early.
     pub(crate) cut_short: bool,

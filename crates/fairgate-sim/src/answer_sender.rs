@@ -1,4 +1,4 @@
-//! Sends an answer to the client, with all faults that a request can ask for.
+//! Sends an answer to the client, with the fault of the request if it has one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const GARBAGE_BYTES: u64 = 4096;
 /// Least time per token of an endless answer, so that generating the answer does not use a whole core.
 const ENDLESS_PER_TOKEN: Duration = Duration::from_millis(1);
 
-/// A request whose answer is ready to be sent, and the fault to send the answer with.
+/// A request whose answer is ready to be sent, and the fault with which to send the answer.
 pub(crate) struct AnswerSender {
     pub(crate) flight: SimInFlight,
     pub(crate) fate: Arc<ConnectionControl>,
@@ -57,7 +57,7 @@ impl AnswerSender {
             if self.fault == Some(SimFault::CloseAfter) {
                 self.fate.close_after();
             }
-            // The end is recorded with the last byte in the outbox: hyper does not poll the body
+            // Records the end before the last byte is sent, because hyper does not poll the body
             // beyond its announced length.
             self.flight.end(SimOutcome::Finished);
         });
@@ -127,7 +127,7 @@ impl AnswerSender {
         if answer.hidden > 0
             && let Some(first) = events.find("\n\n")
         {
-            // A client that leaves at the end of the text is gone before the usage is sent.
+            // A client that leaves at the end of the text must be gone before the usage is sent.
             let rest = events.split_off(first + 2);
             self.send(&mut outbox, &mut events).await;
             pause_until(pace.due(steps)).await;
@@ -163,7 +163,8 @@ impl AnswerSender {
         })
     }
 
-    /// Resets or closes the connection, or sends nothing more on it, as the fault says. Never returns.
+    /// Resets or closes the connection, or sends nothing more on it, as the fault demands. Never
+    /// returns.
     async fn break_off(&mut self, outbox: &mut BodyWriter) {
         outbox.wait_flushed().await;
         match self.fault {

@@ -1,4 +1,4 @@
-//! State that all requests of one backend share, such as slots, prefix cache, faults and counters.
+//! The state that all requests of one backend share, such as slots, prefix cache, faults and counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -104,7 +104,7 @@ impl BackendState {
     /// Waits until the backend is stopping or killed, because requests that hang by a fault end at that moment.
     pub(crate) async fn wait_ending(&self) {
         let mut phase = self.phase.subscribe();
-        // The sender lives in `self`, so this cannot fail.
+        // The sender is a field of `self`, so it exists and this cannot fail.
         let _ = phase.wait_for(|phase| *phase != SimPhase::Running).await;
     }
 }

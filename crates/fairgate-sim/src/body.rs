@@ -71,8 +71,8 @@ fn locked(slot: &PieceSlot) -> MutexGuard<'_, Option<Bytes>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A body that is being written. The body itself polls the writing future, so no task and no channel is needed. It
-/// holds at most one piece, so that nothing is generated ahead of the connection.
+/// A body that is being written. The body itself polls the writing future, so no task and no channel is needed. The
+/// body holds at most one piece, so that nothing is generated before the connection can take it.
 pub(crate) struct WrittenBody {
     slot: PieceSlot,
     writer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -93,7 +93,7 @@ impl WrittenBody {
     }
 }
 
-/// The side of a [`WrittenBody`] that the writing future sends pieces to.
+/// The writer of a [`WrittenBody`], through which the writing future sends pieces.
 pub(crate) struct BodyWriter {
     slot: PieceSlot,
     /// Pause before each byte; `None` except for [`SimFault::SlowBytes`](crate::SimFault::SlowBytes).
@@ -101,7 +101,7 @@ pub(crate) struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// Waits until the connection has taken the previous piece, then hands over `piece`.
+    /// Waits until the connection has taken the previous piece, then makes `piece` available to the connection.
     pub(crate) async fn send(&mut self, piece: Bytes) {
         let Some(pause) = self.byte_pause else { return self.put(piece).await };
         for at in 0..piece.len() {
@@ -117,9 +117,9 @@ impl BodyWriter {
         }
     }
 
-    /// Waits until the connection has taken everything sent.
+    /// Waits until the connection has taken all pieces sent.
     pub(crate) async fn wait_taken(&mut self) {
-        // No waker is needed: the body polls its writer again after each piece that it hands over.
+        // No waker is needed, because the body polls its writer again after each piece that the connection takes.
         std::future::poll_fn(|_| match &*locked(&self.slot) {
             Some(_) => Poll::Pending,
             None => Poll::Ready(()),
@@ -127,7 +127,7 @@ impl BodyWriter {
         .await;
     }
 
-    /// Waits until the connection has taken everything sent, and has had a chance to write it to the socket.
+    /// Waits until the connection has taken all pieces sent, and has had a chance to write them to the socket.
     pub(crate) async fn wait_flushed(&mut self) {
         self.wait_taken().await;
         // The connection flushes when its body is pending.

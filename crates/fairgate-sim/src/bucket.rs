@@ -34,7 +34,7 @@ impl RateBucket {
         let came = i128::try_from(micros).unwrap_or(i128::MAX);
         self.level =
             self.level.saturating_add(came.saturating_mul(self.per_minute.into())).min(self.top);
-        // Only whole microseconds were counted; the remainder counts the next time.
+        // Only whole microseconds were counted. The remainder counts the next time.
         let counted = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
         self.filled_at = self.filled_at.checked_add(counted).unwrap_or(now);
     }
@@ -45,7 +45,7 @@ impl RateBucket {
         (needed <= self.top).then(|| self.rise(needed))
     }
 
-    /// Takes out `units`. If the bucket holds fewer, the level becomes negative.
+    /// Takes `units` out of the bucket. If the bucket holds fewer, the level becomes negative.
     pub(crate) fn take(&mut self, units: u64) {
         self.level = self.level.saturating_sub(parts(units));
     }

@@ -32,7 +32,7 @@ pub(crate) enum SimPhase {
     Killed,
 }
 
-/// Switch with which the handler of a request ends the connection that the request came on.
+/// A switch with which the handler of a request ends the connection on which the request came.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionControl {
     reset: AtomicBool,
@@ -66,8 +66,8 @@ where
     S: Fn(Request<Incoming>, Arc<ConnectionControl>) -> F,
     F: Future<Output = Response<SimBody>> + Send + 'static,
 {
-    // Each token must be sent at once, not when a segment is full. If this fails, answers are only
-    // slower.
+    // Each token must be sent at once, and not only when a segment is full. If this call fails,
+    // answers are only slower.
     let _ = stream.set_nodelay(true);
     let fate = Arc::new(ConnectionControl::default());
     let wire = TokioIo::new(ResettableSocket { stream, fate: Arc::clone(&fate) });
@@ -86,7 +86,7 @@ where
             SimPhase::Killed => return fate.reset(),
         }
         tokio::select! {
-            // The result is ignored: a client that leaves is no error here.
+            // The result is ignored, because a client that leaves is no error here.
             _ = connection.as_mut() => return,
             () = fate.cut.notified() => return,
             () = fate.last.notified() => connection.as_mut().graceful_shutdown(),

@@ -1,4 +1,4 @@
-//! Faults that a test, or a request itself, can ask a backend for.
+//! The faults of a backend. A test or a request itself can select them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -111,7 +111,7 @@ const PLAIN: [(&str, SimFault); 16] = [
     ("wrong-content-type", SimFault::WrongContentType),
 ];
 
-/// Error for a text that names no fault.
+/// Error for a text that is the name of no fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFaultError(String);
 
@@ -197,8 +197,8 @@ impl fmt::Display for SimFault {
     }
 }
 
-/// Fault that the next requests get, unless a request asks for a fault itself. `Next` also has the number of requests
-/// left.
+/// The fault that the next requests get, unless a request asks for a fault itself. `Next` also has the number of
+/// requests that will still get the fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum InjectedFaults {
     #[default]

@@ -1,5 +1,5 @@
-//! One request in flight, with its slot and its pace. A [`RequestRecord`] of the request is written exactly once, when
-//! the request ends.
+//! One request in flight, with its slot and its pace. The backend stores a [`RequestRecord`] of the request exactly
+//! once, when the request ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::request::SimRequest;
 use crate::route::SimRoute;
 use crate::stats::{RequestRecord, SimOutcome, SimRequestStage};
 
-/// State of one request. A request that is dropped before [`SimInFlight::end`] counts as abandoned, because the client
-/// has left.
+/// The state of one request. A request that is dropped before [`SimInFlight::end`] counts as abandoned, because the
+/// client has left.
 pub(crate) struct SimInFlight {
     pub(crate) backend: Arc<BackendState>,
     record: Option<RequestRecord>,
     stage: SimRequestStage,
     slot: Option<OwnedSemaphorePermit>,
     /// Schedule and answer of a request that is not streamed, while its answer is being generated; `None` at other
-    /// times. If the client leaves, they show how many tokens were generated until then.
+    /// times. If the client leaves, the two show how many tokens were generated until then.
     silent: Option<(TokenSchedule, Arc<SimAnswer>)>,
     /// Tokens that the account has charged for this request; corrected to the real usage when the request ends. `None`
     /// if the backend has no account.
@@ -213,7 +213,7 @@ impl TokenSchedule {
     }
 }
 
-/// Waits until `due`. Returns at once if `due` is past, and never if it is `None`.
+/// Waits until `due`. Returns at once if `due` is past, and never returns if `due` is `None`.
 pub(crate) async fn pause_until(due: Option<Instant>) {
     match due {
         Some(due) if due <= Instant::now() => {}

@@ -20,20 +20,20 @@
 //!   (OpenAI), `/v1/messages`, `/v1/messages/count_tokens` (Anthropic); `GET /v1/models`,
 //!   `/health`, `/metrics` (in vLLM's format: requests running and waiting, the cache's size, the
 //!   process's start). HTTP/1.1, or HTTP/2 by prior knowledge.
-//! - **Output**: words chosen by the prompt's hash; one word is one token, and each is one event of
-//!   a stream. A tool call's arguments are one token for every four characters. An answer has
-//!   [`SimOptions::output_tokens`] tokens unless the request's own limit is lower.
+//! - **Output**: words chosen by the prompt's hash. One word is one token, and each token is one
+//!   event of a stream. Of a tool call's arguments, every four characters are one token. An answer
+//!   has [`SimOptions::output_tokens`] tokens unless the request's own limit is lower.
 //! - **Input tokens**: the bytes of all strings in the prompt's fields — `messages`, `system`, `prompt`, `input`,
 //!   `instructions`, `tools`; not keys, and not the values of `role` and `type` — divided by
 //!   [`SimOptions::bytes_per_token`] and rounded up once per prompt; one for each token id;
 //!   [`SimOptions::image_tokens`] for each image.
 //! - **Time**: the wait for a slot, then [`prefill_base`](SimOptions::prefill_base) +
-//!   [`prefill_per_token`](SimOptions::prefill_per_token) × uncached input tokens to the first token, then
-//!   [`decode_per_token`](SimOptions::decode_per_token) to each next one.
-//!   [`prefill_at_once`](SimOptions::prefill_at_once) prompts are prefilled at the same time. Headers are sent with the
-//!   first token. All of it runs on tokio's clock, which tests can pause.
-//! - **Slots**: [`SimOptions::slots`] requests at once; the others wait, first come, first served. A client that leaves
-//!   frees its slot or its place at once.
+//!   [`prefill_per_token`](SimOptions::prefill_per_token) × uncached input tokens to the first
+//!   token, then [`decode_per_token`](SimOptions::decode_per_token) to each next token.
+//!   [`prefill_at_once`](SimOptions::prefill_at_once) prompts are prefilled at the same time.
+//!   Headers are sent with the first token. All waiting uses tokio's clock, which tests can pause.
+//! - **Slots**: [`SimOptions::slots`] requests at once; further requests wait, first come, first
+//!   served. A client that leaves frees its slot or its place in the queue at once.
 //! - **Tool calls**: if `tool_choice` asks for one (`required`, `any`, or a name), or if there are
 //!   `tools` and the last message contains the word `call_tool` (or `call_tool:name`).
 //! - **Prefix cache**, if [`SimOptions::prefix_cache_blocks`] is not 0: whole blocks of
@@ -48,12 +48,14 @@
 //! headers wrong. `count_tokens` is not limited.
 //!
 //! # Steering
-//! If [`SimOptions::steering`] is on, a request can choose its own fault and the length of its answer, also from
-//! another process and through a proxy. It does so with the headers `x-sim-fault: reset-mid` and `x-sim-tokens: 150`,
-//! or with the markers `[sim:fault=reset-mid]` and `[sim:tokens=150]` anywhere in the prompt's text. The longest length
-//! is a million tokens. A header takes precedence over a marker, and both over [`Sim::set_fault`]. `PUT /sim/fault`
-//! with the text form of a [`SimFault`] or `none` sets the fault for all requests. `GET /sim/stats` returns
-//! [`SimStats`] as JSON; if the backend has an account, the field `account` has its [`AccountCounts`].
+//! If [`SimOptions::steering`] is on, a request can choose its own fault and the length of its
+//! answer, also from another process and through a proxy. It does so with the headers `x-sim-fault:
+//! reset-mid` and `x-sim-tokens: 150`, or with the markers `[sim:fault=reset-mid]` and
+//! `[sim:tokens=150]` anywhere in the prompt's text. The longest length is a million tokens. A
+//! header takes precedence over a marker, and both take precedence over [`Sim::set_fault`]. `PUT
+//! /sim/fault` with the text form of a [`SimFault`] or `none` sets the fault for all requests. `GET
+//! /sim/stats` returns [`SimStats`] as JSON; if the backend has an account, the field `account` has
+//! its [`AccountCounts`].
 //!
 //! # Bounds
 //! Memory is bounded by limits on the size of bodies ([`SimOptions::body_bytes_max`]), on waiting requests
@@ -62,9 +64,9 @@
 //! number of connections is limited only by the system's limit of open files.
 //!
 //! # Benchmarks
-//! With [`SimMode::Trivial`] nothing is parsed or decided: each request gets the same 1 KB chat
-//! completion. If its body contains `"stream": true`, it gets a stream whose chunks contain
-//! `sent_unix_us`, the time of sending in microseconds since 1970.
+//! With [`SimMode::Trivial`] nothing is parsed or decided: each request gets the same chat
+//! completion of 1 KB. If its body contains `"stream": true`, the request gets a stream whose
+//! chunks contain `sent_unix_us`, the time of sending in microseconds since 1970.
 
 mod account;
 mod answer;

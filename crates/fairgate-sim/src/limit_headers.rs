@@ -14,7 +14,7 @@ use crate::limit_statement::{LimitHeaderFault, LimitHeaders};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// Returns the format of the headers for a route; `None` for no headers.
+/// Returns the format of the headers for a route; `None` if responses have no such headers.
 fn style(account: &SimAccount, route: ApiDialect) -> Option<ApiDialect> {
     match account.options.statement {
         LimitHeaders::Route => Some(route),
@@ -118,14 +118,14 @@ fn retry_after(
 }
 
 fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
-    // Names and values consist of letters and digits here, so neither fails.
+    // Names and values consist of letters and digits here, so neither conversion fails.
     if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
         headers.insert(name, value);
     }
 }
 
-/// Numbers of one limit before they are formatted. The deliberate errors `negative` and `absurd` are applied by the
-/// formatting.
+/// The numbers of one limit before they are formatted. The deliberate errors `negative` and `absurd` are added when the
+/// numbers are formatted.
 struct StatedLimit {
     limit: u64,
     remaining: u64,

@@ -30,7 +30,7 @@ pub enum LimitHeaderFault {
     Negative,
     /// `absurd`: every number is stated as 10^18 or more.
     Absurd,
-    /// `flapping`: every other answer states a tenth of the limit, and that nothing is left for 59 seconds.
+    /// `flapping`: every other answer states a tenth of the limit, and states that nothing is left for 59 seconds.
     Flapping,
 }
 

@@ -199,8 +199,9 @@ async fn run(cli: &SimCli) -> io::Result<()> {
     Ok(())
 }
 
-/// If standard input is a pipe, waits until it is closed. The process that started this one holds the other end, so the
-/// pipe closes when that process ends. With a terminal or `/dev/null`, waits for ever.
+/// If standard input is a pipe, waits until it is closed. The process that started this one has the
+/// other end, so the pipe closes when that process ends. With a terminal or `/dev/null`, waits for
+/// ever.
 async fn input_closed() {
     if !input_is_a_pipe() {
         return std::future::pending().await;

@@ -24,8 +24,8 @@ pub(crate) fn text(backend: &BackendState) -> String {
     metric("process_start_time_seconds", "gauge", "", started);
     metric("vllm:num_requests_running", "gauge", &labels, in_flight.to_string());
     metric("vllm:num_requests_waiting", "gauge", &labels, waiting.to_string());
-    // Each slot has its part of the cache. As in vLLM, blocks that are only kept for later hits are
-    // not in use.
+    // Each slot has its part of the cache. As in vLLM, blocks that are only kept for later hits do
+    // not count as used.
     let used = format!("{:.3}", in_flight as f64 / backend.options.slots as f64);
     metric("vllm:kv_cache_usage_perc", "gauge", &labels, used);
     let blocks = backend.options.prefix_cache_blocks;

@@ -21,7 +21,7 @@ pub struct SimOptions {
     pub slots: usize,
     /// Greatest number of requests that wait for a slot. A further request is refused with 503.
     pub waiting_max: usize,
-    /// Time from getting a slot to the first output token, for a prompt without tokens.
+    /// Time from the moment when a request gets a slot to its first output token, for a prompt without tokens.
     pub prefill_base: Duration,
     /// Time that each uncached input token adds to [`prefill_base`](Self::prefill_base).
     pub prefill_per_token: Duration,
@@ -49,11 +49,11 @@ pub struct SimOptions {
     pub steering: bool,
     /// Largest request body in bytes. A request with a larger body gets 413.
     pub body_bytes_max: usize,
-    /// Number of ended requests that [`Sim::stats`](crate::Sim::stats) lists one by one.
+    /// Number of ended requests that [`Sim::stats`](crate::Sim::stats) lists individually.
     pub log_len: usize,
     /// Time that [`Sim::stop`](crate::Sim::stop) waits for requests in flight before it cuts their connections.
     pub stop_grace: Duration,
-    /// Mode of answering: like a model, or with as little work as possible for a benchmark.
+    /// The way in which requests are answered: like a model, or with as little work as possible for a benchmark.
     pub mode: SimMode,
 }
 
@@ -109,7 +109,7 @@ impl SimOptions {
     }
 }
 
-/// Way in which a [`Sim`](crate::Sim) answers requests.
+/// The way in which a [`Sim`](crate::Sim) answers requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimMode {
     /// Parses each request and answers like a model.
@@ -143,13 +143,13 @@ pub struct OutputLength {
 }
 
 impl OutputLength {
-    /// Creates a range in which every answer has `tokens` tokens, but at least one.
+    /// Creates a range in which every answer has `tokens` tokens; 0 becomes 1.
     pub fn exactly(tokens: u64) -> Self {
         Self::between(tokens, tokens)
     }
 
-    /// Creates a range from `least` to `most`, both included. The two may be in either order, and both become at least
-    /// one.
+    /// Creates a range from `least` to `most`, both included. The two may be in either order, and each is raised to 1
+    /// if it is 0.
     pub fn between(least: u64, most: u64) -> Self {
         Self { least: least.min(most).max(1), most: least.max(most).max(1) }
     }
@@ -224,7 +224,7 @@ impl FromStr for BytesPerToken {
     }
 }
 
-/// A secret that requests must have. The `Debug` output does not show the secret.
+/// A secret that requests must have. The `Debug` output hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
     capacity: usize,
-    /// Time of last use of each block, by the block's hash. A time is a count of uses of blocks, not a clock's time.
+    /// The last use of each block, by the block's hash. Times here count the uses of blocks.
     used: HashMap<u64, u64>,
-    /// Hash of each block by the block's time of last use, the oldest first.
+    /// The hash of each block, by the time of its last use, the oldest first.
     by_time: BTreeMap<u64, u64>,
     time: u64,
 }
@@ -19,11 +19,11 @@ impl PrefixCache {
     }
 
     /// Returns the number of leading blocks of a prompt that are cached. Then caches the blocks of the prompt from the
-    /// first on, at most `capacity` of them, and evicts blocks that were used longest ago.
+    /// first on, at most `capacity` of them, and evicts the blocks that were used longest ago.
     pub(crate) fn visit(&mut self, blocks: &[u64]) -> usize {
         let hits = blocks.iter().take_while(|block| self.used.contains_key(block)).count();
-        // From the last block to the first: the last must be evicted first, because it is useless
-        // without those before it.
+        // Goes from the last block to the first, so that the last is evicted first. A block is useless without the
+        // blocks before it.
         for block in blocks.iter().take(self.capacity).rev() {
             self.time += 1;
             if let Some(before) = self.used.insert(*block, self.time) {

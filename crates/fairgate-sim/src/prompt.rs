@@ -14,11 +14,11 @@ use crate::text::FnvHash;
 /// Number of input tokens in one block of the prefix cache.
 pub const CACHE_BLOCK_TOKENS: u64 = 16;
 
-/// Longest answer that a request can ask for by steering, in tokens. It is limited because some answers are buffered
-/// until their end.
+/// Length in tokens of the longest answer that a request can ask for by steering. It is limited because some answers
+/// are buffered until their end.
 const STEERED_TOKENS_MAX: u64 = 1_000_000;
 
-/// Fault and answer length that one request asks for; a field is `None` if the request does not ask for it.
+/// The fault and the answer length that one request asks for. A field is `None` if the request does not ask for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SteeringOptions {
     pub(crate) fault: Option<SimFault>,
@@ -136,8 +136,8 @@ impl SteeringOptions {
         }
     }
 
-    /// Returns the answer length in tokens that the request asks for, limited to [`STEERED_TOKENS_MAX`]; `None` if it
-    /// asks for none.
+    /// Returns the answer length in tokens that the request asks for, limited to [`STEERED_TOKENS_MAX`]; `None` if the
+    /// request asks for no length.
     pub(crate) fn output_tokens(self) -> Option<u64> {
         self.tokens.map(|tokens| tokens.clamp(1, STEERED_TOKENS_MAX))
     }

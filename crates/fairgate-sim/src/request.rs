@@ -31,7 +31,7 @@ pub(crate) struct SimRequest {
     pub(crate) embedding: EmbeddingFormat,
 }
 
-/// Number of dimensions and encoding that a request for embeddings asks for.
+/// The number of dimensions and the encoding that a request for embeddings asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmbeddingFormat {
     pub(crate) dimensions: u64,
@@ -198,8 +198,8 @@ impl RequestReader<'_> {
 
     fn prompts(&self, model: &str) -> Result<Vec<ParsedPrompt>, SimErrorResponse> {
         match self.route {
-            // The fields that stay the same from turn to turn come first, so that prefixes can be
-            // shared.
+            // The fields that stay the same from turn to turn come first, so that turns share a
+            // long prefix.
             SimRoute::Chat => self.conversation(model, &["tools", "messages"]),
             SimRoute::Messages | SimRoute::CountTokens => {
                 self.conversation(model, &["tools", "system", "messages"])

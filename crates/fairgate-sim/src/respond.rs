@@ -122,8 +122,8 @@ fn simulated_fault(code: u16) -> SimErrorResponse {
     SimErrorResponse::new(status, "The simulated backend was told to fail.").code("simulated_fault")
 }
 
-/// Charges the account, if there is one, the input tokens and the greatest number of output tokens of each choice.
-/// Returns the headers that state the limits.
+/// Charges the input tokens and the greatest number of output tokens of each choice to the account,
+/// if there is one. Returns the headers that state the account's limits.
 fn charge(
     flight: &mut SimInFlight,
     route: SimRoute,

@@ -1,4 +1,4 @@
-//! The handle of a backend, with which a test starts, inspects, stops or kills it and injects faults.
+//! The handle of a backend, with which a test starts, inspects, stops or kills the backend and injects faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::service;
 use crate::stats::SimStats;
 
 const BACKLOG: u32 = 4096;
-/// Pause after a connection could not be accepted, most likely for lack of file descriptors.
+/// Pause after a failure to accept a connection, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A running simulated backend. Dropping this value kills the backend.
@@ -59,7 +59,7 @@ impl Sim {
         format!("http://{}", self.addr)
     }
 
-    /// Sets the fault of every request from now on; `None` ends the faults. A fault that a request asks for itself
+    /// Sets the fault of every request from now on; `None` ends the faults. A fault for which a request asks itself
     /// takes precedence.
     pub fn set_fault(&self, fault: impl Into<Option<SimFault>>) {
         self.backend
@@ -76,21 +76,21 @@ impl Sim {
         self.backend.set_healthy(healthy);
     }
 
-    /// Returns the counters and the requests that ended last.
+    /// Returns the counters and the list of the requests that ended last.
     pub fn stats(&self) -> SimStats {
         self.backend.stats()
     }
 
-    /// Ends the backend like a crash. When this returns, nothing listens on the address any more and every connection
-    /// is reset.
+    /// Ends the backend like a crash. Afterwards no socket listens on the address any more, and every connection has
+    /// been reset.
     pub async fn kill(mut self) {
         self.backend.phase.send_replace(SimPhase::Killed);
-        // Fails only if the runtime is gone, and then so are the connections.
+        // This fails only if the runtime is gone, and with it the connections.
         let _ = (&mut self.accepting).await;
     }
 
     /// Stops listening, then finishes the requests in flight and the waiting ones. Cuts the connections of requests
-    /// that are not done within [`SimOptions::stop_grace`]. Cuts requests that hang by a fault at once.
+    /// that are not done within [`SimOptions::stop_grace`]. Cuts requests that hang because of a fault at once.
     pub async fn stop(mut self) {
         self.backend.phase.send_replace(SimPhase::Stopping);
         if timeout(self.backend.options.stop_grace, &mut self.accepting).await.is_err() {

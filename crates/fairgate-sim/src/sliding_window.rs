@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::bucket::BucketLevel;
 
-/// Counts the units taken within the last `span`. Units that were taken at one moment become free again at one moment,
-/// when they are older than `span`. So quota that was used in a burst comes back in a burst.
+/// Counts the units taken within the last `span`. Units that were taken together become free again together, when they
+/// are older than `span`. So quota that was used in a burst becomes free in a burst.
 #[derive(Clone, Debug)]
 pub(crate) struct SlidingWindow {
     per_minute: u64,

@@ -7,34 +7,34 @@ use serde_json::{Value, json};
 
 use crate::fault::SimFault;
 
-/// Counts of one moment. They add up, because they are read under one lock: `requests` is the sum of `arriving`,
+/// Counts at one moment. They add up, because they are read under one lock: `requests` is the sum of `arriving`,
 /// `waiting`, `in_flight`, `finished`, `abandoned`, `refused` and `broken`. Only requests to the routes of a model
 /// count.
 #[derive(Clone, Debug, Default)]
 pub struct SimStats {
-    /// Requests that have arrived since the backend started.
+    /// Number of requests that have arrived since the backend started.
     pub requests: u64,
-    /// Requests whose body is still being read or checked.
+    /// Number of requests whose body is still being read or checked.
     pub arriving: u64,
-    /// Requests in the backend's own queue, because every slot is taken.
+    /// Number of requests in the backend's own queue, because every slot is taken.
     pub waiting: u64,
-    /// Requests that hold a slot, or are being answered without a slot.
+    /// Number of requests that hold a slot, or are being answered without a slot.
     pub in_flight: u64,
-    /// Requests whose whole answer was sent.
+    /// Number of requests whose whole answer was sent.
     pub finished: u64,
-    /// Requests that ended early because the client left or the backend was killed.
+    /// Number of requests that ended early because the client left or the backend was killed.
     pub abandoned: u64,
-    /// Requests that were answered with an HTTP error status.
+    /// Number of requests that were answered with an HTTP error status.
     pub refused: u64,
-    /// Requests that a fault ended before the whole answer was sent.
+    /// Number of requests that a fault ended before the whole answer was sent.
     pub broken: u64,
-    /// Input tokens of all ended requests whose prompt was prefilled, cached input tokens included.
+    /// Number of input tokens of all ended requests whose prompt was prefilled, cached input tokens included.
     pub input_tokens: u64,
-    /// Input tokens of all ended requests that were found in the prefix cache.
+    /// Number of input tokens of all ended requests that were found in the prefix cache.
     pub cached_tokens: u64,
-    /// Output tokens that were generated for all ended requests, also for answers that were cut off.
+    /// Number of output tokens that were generated for all ended requests, also for answers that were cut off.
     pub output_tokens: u64,
-    /// Requests that ended last, oldest first; at most [`SimOptions::log_len`](crate::SimOptions::log_len).
+    /// The requests that ended last, oldest first; at most [`SimOptions::log_len`](crate::SimOptions::log_len).
     pub recent: Vec<RequestRecord>,
 }
 
@@ -47,27 +47,27 @@ pub struct RequestRecord {
     pub path: &'static str,
     /// Model in the request; empty if the request was refused before its body was parsed.
     pub model: String,
-    /// True if the request asked for a stream.
+    /// True if the client requested a stream.
     pub stream: bool,
     /// Limit of output tokens in the request; `None` if the request sets no limit.
     pub output_tokens_max: Option<u64>,
-    /// Input tokens of the request, cached ones included; 0 if the prompt was not prefilled.
+    /// Number of input tokens of the request, cached ones included; 0 if the prompt was not prefilled.
     pub input_tokens: u64,
-    /// Input tokens of the request that were found in the prefix cache.
+    /// Number of input tokens of the request that were found in the prefix cache.
     pub cached_tokens: u64,
-    /// Output tokens that were generated until the request ended.
+    /// Number of output tokens that were generated until the request ended.
     pub output_tokens: u64,
     /// Time that the request waited for a slot.
     pub waited: Duration,
-    /// Fault of the request; `None` if it had none.
+    /// Fault of the request; `None` if the request had no fault.
     pub fault: Option<SimFault>,
-    /// Way in which the request ended.
+    /// The way in which the request ended.
     pub outcome: SimOutcome,
     /// Names of the request's headers, in lower case.
     pub header_names: Vec<String>,
 }
 
-/// Way in which a request ended.
+/// The way in which a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimOutcome {
     /// The whole answer was sent.
@@ -80,7 +80,7 @@ pub enum SimOutcome {
     Broken,
 }
 
-/// Stage of a request that has not ended.
+/// The stage of a request that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SimRequestStage {
     Arriving,
@@ -88,7 +88,7 @@ pub(crate) enum SimRequestStage {
     InFlight,
 }
 
-/// Counters and the list of ended requests from which [`SimStats`] are made.
+/// The counters and the list of ended requests from which [`SimStats`] are made.
 #[derive(Debug, Default)]
 pub(crate) struct StatsRecorder {
     counts: SimStats,
@@ -107,8 +107,7 @@ impl StatsRecorder {
         *self.at(to) += 1;
     }
 
-    /// Moves one request to the queue, unless `waiting_max` requests wait already. Returns whether
-    /// there was room.
+    /// Moves one request to the queue, unless `waiting_max` requests wait already. Returns true if there was room.
     pub(crate) fn try_enqueue(&mut self, from: SimRequestStage, waiting_max: u64) -> bool {
         let room = self.counts.waiting < waiting_max;
         if room {

@@ -2,7 +2,8 @@
 
 use fairgate_random::number_at;
 
-/// Hash by the 64-bit FNV-1a algorithm, which is small and gives the same result on all platforms and in all versions.
+/// A hash by the 64-bit FNV-1a algorithm, which is small and gives the same result on all platforms and in all
+/// versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FnvHash(u64);
 
@@ -15,7 +16,7 @@ impl FnvHash {
         self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
 
-    /// Adds a text and a terminator to the hash, so that the texts `ab`, `c` give another hash than `a`, `bc`.
+    /// Adds a text and a terminator to the hash, so that the texts `ab` and `c` give another hash than `a` and `bc`.
     pub(crate) fn text(&mut self, text: &str) {
         for byte in text.bytes() {
             self.byte(byte);
@@ -28,7 +29,7 @@ impl FnvHash {
     }
 }
 
-/// Words of all answers. They have only ASCII letters, so that no word needs escaping in JSON.
+/// The words of all answers. They have only ASCII letters, so that no word needs escaping in JSON.
 const WORDS: [&str; 64] = [
     "a", "able", "above", "again", "air", "all", "amber", "answer", "arch", "at", "autumn",
     "balance", "bay", "bell", "bridge", "calm", "carries", "cedar", "clear", "cloud", "coast",
@@ -40,8 +41,8 @@ const WORDS: [&str; 64] = [
 
 const SENTENCE_WORDS: u64 = 12;
 
-/// Writes the word at `index` of the text that `seed` gives, with a space before every word except the first. One word
-/// is one token.
+/// Writes the word at `index` of the text of `seed`, with a space before every word except the first. One word is one
+/// token.
 pub(crate) fn write_word(out: &mut String, seed: u64, index: u64) {
     let pick = usize::try_from(number_at(seed, index) % 64).unwrap_or(0);
     let word = WORDS[pick];

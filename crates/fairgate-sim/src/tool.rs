@@ -1,4 +1,4 @@
-//! Tool calls in answers. Decides whether a request gets a tool call, and generates its arguments.
+//! Tool calls in answers. Decides whether a request gets a tool call, and generates the call's arguments.
 //!
 //! An answer calls a tool if the request's `tool_choice` requires one (`required`, `any`, or a tool by name). An answer
 //! also calls a tool if `tool_choice` does not forbid it and the last message contains the word `call_tool`, or
@@ -33,7 +33,7 @@ enum ToolChoice<'a> {
     ByPrompt,
 }
 
-/// Returns the tool call that the answer to a request consists of; `None` if the answer is text.
+/// Returns the tool call of the answer to a request; `None` if the answer is text.
 pub(crate) fn wanted(
     route: SimRoute,
     fields: &Map<String, Value>,
@@ -100,7 +100,8 @@ fn last_message(route: SimRoute, fields: &Map<String, Value>) -> Option<&Value> 
     messages.as_array().map_or(Some(messages), |all| all.last())
 }
 
-/// Returns the tool's name in `call_tool:name`; empty for `call_tool` alone, and `None` if the text has neither.
+/// Returns the tool's name in `call_tool:name`; an empty name for `call_tool` alone, and `None` if the text has
+/// neither.
 fn called_in(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => {

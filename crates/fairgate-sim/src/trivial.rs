@@ -54,7 +54,7 @@ struct TrivialRequest {
 async fn read_request(mut body: Incoming, bytes_max: usize) -> Result<TrivialRequest, ()> {
     let mut asked = TrivialRequest::default();
     let mut read = 0_usize;
-    // A small body is one frame, which is searched in place.
+    // A small body is one frame, which is searched without a copy.
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(drop)?.into_data() else { continue };
         read = read.saturating_add(data.len());
@@ -67,8 +67,8 @@ async fn read_request(mut body: Incoming, bytes_max: usize) -> Result<TrivialReq
     Ok(asked)
 }
 
-/// Returns true if this part of a body has the field with the value true. A field that is split over two frames of the
-/// body is not found.
+/// Returns true if this part of a body contains the field with the value true. A field that is split over two frames of
+/// the body is not found.
 fn says_true(json: &[u8], field: &[u8]) -> bool {
     memmem::find_iter(json, field).any(|at| {
         let rest = json[at + field.len()..].trim_ascii_start();
@@ -89,8 +89,8 @@ fn whole() -> Bytes {
 async fn write_stream(mut outbox: BodyWriter, options: TrivialOptions, usage: bool) {
     for number in 0..options.stream_chunks {
         if number > 0 {
-            // Measured from the chunk before, even if that was late: two chunks at once would spoil
-            // the time of one of them.
+            // Waits from the time at which the previous chunk was sent, even if that was late, because two chunks at
+            // once would spoil the measured time of one of them.
             outbox.wait_flushed().await;
             tokio::time::sleep(options.chunk_interval).await;
         }

@@ -16,7 +16,7 @@ use crate::route::SimRoute;
 
 pub(crate) use embeddings::embeddings;
 
-/// Format of one API's answers. A stream consists of an opening, all tokens of all choices, and a closing.
+/// The format of one API's answers. A stream consists of an opening, all tokens of all choices, and a closing.
 pub(crate) trait AnswerFormat: Send {
     /// Formats the answer as one JSON value.
     fn whole(&self, answer: &SimAnswer) -> Value;

@@ -1,4 +1,4 @@
-//! Bodies of the fuzz targets, which the tests also call with the stored corpus. They report a
+//! Functions of the fuzz targets, which the tests also call with the stored corpus. They report a
 //! finding by a panic.
 
 use fairgate_core::Pool;
@@ -11,12 +11,12 @@ use fairgate_journal::{JournalReader, JournalWriter};
 use crate::naive::{ComparedDecision, NaivePool};
 use crate::workload::{TrafficGenerator, WorkloadShape};
 
-/// Greatest number of events per input, so that the fuzzer looks for different inputs instead of
+/// Greatest number of events per input, so that the fuzzer searches for different inputs instead of
 /// long ones.
 const MAX_EVENTS: usize = 2000;
 
-/// Parses any bytes as a journal and replays it as far as it can be parsed. Each parsed event,
-/// written and parsed again, must give the same event, and the pool must not panic on any of them.
+/// Parses any bytes as a journal and replays the events up to the first that cannot be parsed. Each
+/// parsed event, written and parsed again, must give the same event, and the pool must not panic.
 pub fn journal_bytes(data: &[u8]) {
     let Ok((start, mut reader)) = JournalReader::open(data) else { return };
     let Ok(mut pool) = start.into_pool() else { return };
@@ -58,7 +58,7 @@ pub fn pool_ops(data: &[u8]) {
     for (i, bytes) in operations.chunks_exact(5).take(MAX_EVENTS).enumerate() {
         let operation = [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]];
         now += u64::from(bytes[4] % 8) * 97;
-        // Some events need a whole policy or worker; the generator makes those.
+        // Some events need a whole policy or worker. The generator makes those.
         let made = if bytes[0] % 16 == 15 { traffic.next_event() } else { None };
         let event = made.map_or_else(|| event(operation, i), |(_, event)| event);
         let mut decisions = Vec::new();
@@ -104,7 +104,7 @@ fn event([kind, who, a, b, _]: [u8; 5], line: usize) -> Event {
             slots: (a % 3 == 0).then(|| u64::from(b % 4)),
             ranks: (a % 5 == 0).then(|| u32::from(b % 3)),
             tier: (a % 4 == 1).then(|| u64::from(b % 3)),
-            // A rate of 0 takes the rate away.
+            // A rate of 0 removes the rate.
             requests_per_minute: (a % 8 == 2).then(|| PerMinute::new(amount(a, b)).ok()),
             tokens_per_minute: (a % 8 == 3).then(|| PerMinute::new(amount(b, a)).ok()),
             burst_seconds: (a % 7 == 0)

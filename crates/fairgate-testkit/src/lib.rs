@@ -1,10 +1,10 @@
 //! Code that the tests and benchmarks of several crates share.
 //!
 //! [`naive`] is the oracle, a slow and simple scheduler that follows the replay rules sentence by sentence.
-//! [`workload`] generates random journals from a seed and minimises failing ones; [`seeds`] runs tests over many seeds.
-//! [`test_data`] finds the conformance vectors and traces. [`fuzz`] has the bodies of the fuzz targets, which the tests
-//! also call with the stored inputs. With the feature `programs`, `programs` starts gateways and other processes, and
-//! `postgres_server` starts PostgreSQL.
+//! [`workload`] generates random journals from a seed and minimises failing journals; [`seeds`] runs tests over many
+//! seeds. [`test_data`] finds the conformance vectors and traces. [`fuzz`] has the functions of the fuzz targets, which
+//! the tests also call with the stored inputs. With the feature `programs`, `programs` starts gateways and other
+//! processes, and `postgres_server` starts PostgreSQL.
 
 pub mod fuzz;
 pub mod naive;

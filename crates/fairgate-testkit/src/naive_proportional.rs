@@ -1,5 +1,5 @@
 //! The proportional scheduler in its simplest form. Everything is computed again for every agent,
-//! directly from the snapshot's maps. It is slow, and serves as the oracle for the fast scheduler.
+//! directly from the snapshot's maps. It is slow, and is the oracle for the fast scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,13 +88,14 @@ fn strict(state: &ScheduleSnapshotParts) -> Vec<TaskAssignment> {
 
 struct StrictRound<'a> {
     state: &'a ScheduleSnapshotParts,
-    /// Ready tasks of each project in the order in which they are given out, including those
-    /// already given in this round.
+    /// Ready tasks of each project in the order in which they are assigned, including those already
+    /// assigned in this round.
     tasks_of: BTreeMap<&'a str, Vec<&'a ScheduledTask>>,
     given: Vec<&'a ScheduledTask>,
 }
 
-/// Number of a project's tasks that were given to agents in this round, and their estimated tokens.
+/// Number of a project's tasks that were assigned to agents in this round, and their estimated
+/// tokens.
 #[derive(Clone, Copy, Default)]
 struct GivenToProject {
     tasks: u64,
@@ -224,7 +225,7 @@ fn rank(usage: u128, weight: u128, total_weight: u128, total_tokens: u128) -> [u
     digits
 }
 
-/// Multiplies two numbers by long multiplication; returns digits of 64 bits, most significant
+/// Multiplies two numbers by long multiplication. Returns digits of 64 bits, most significant
 /// first.
 fn product(a: u128, b: u128) -> [u64; 4] {
     let mut digits = [0_u64; 4];

@@ -1,5 +1,5 @@
-//! A PostgreSQL server for tests and benchmarks, which can be stopped, started and made to hang. It ends with the
-//! program that started it, in whatever way this ends.
+//! A PostgreSQL server for tests and benchmarks, which can be stopped, started and made to hang.
+//! The server ends when the program that started it ends, for whatever reason.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -63,12 +63,12 @@ impl PostgresServer {
         Ok(Self { programs, folder: PathBuf::from(folder.trim_end()), port, script })
     }
 
-    /// Returns the URL of the server's first database, over TCP.
+    /// Returns the URL of the server's first database, for a connection over TCP.
     pub fn url(&self) -> String {
         format!("postgres://fairgate@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Returns the URL of a database, over the server's socket.
+    /// Returns the URL of a database, for a connection over the server's socket.
     pub fn socket_url(&self, database: &str) -> String {
         let (folder, port) = (self.folder.display(), self.port);
         format!("postgres://fairgate@/{database}?host={folder}&port={port}")
@@ -79,7 +79,7 @@ impl PostgresServer {
         self.port
     }
 
-    /// Returns the certificate of a server for tests.
+    /// Returns the path of the certificate of a server for tests.
     pub fn certificate(&self) -> PathBuf {
         self.folder.join("data/server.crt")
     }
@@ -92,7 +92,7 @@ impl PostgresServer {
         Ok(name)
     }
 
-    /// Runs statements as an operator would, in a connection of their own.
+    /// Runs SQL statements as an operator would, in a connection of their own.
     pub async fn run(&self, database: &str, sql: &str) -> Result<Vec<SimpleQueryMessage>> {
         let (client, connection) =
             tokio_postgres::connect(&self.socket_url(database), NoTls).await?;
@@ -114,8 +114,8 @@ impl PostgresServer {
         self.control(&["-l", &log, "-w", "-t", "60", "start"])
     }
 
-    /// Stops all processes of the server with SIGSTOP, as if its machine were cut off: connections
-    /// stay open, and nothing is answered.
+    /// Stops all processes of the server with SIGSTOP, as if its machine were cut off. Connections
+    /// stay open, and the server answers nothing.
     pub fn hang(&self) -> Result<()> {
         self.signal_all("-STOP")
     }
@@ -139,7 +139,7 @@ impl PostgresServer {
     fn control(&self, args: &[&str]) -> Result<()> {
         let mut command = as_postgres(&self.programs.join("pg_ctl").display().to_string())?;
         command.arg("-D").arg(self.folder.join("data")).args(args).stdin(Stdio::null());
-        // The server that it starts keeps the output open, so it must not be a pipe.
+        // The server that `pg_ctl` starts keeps the output open, so the output must not be a pipe.
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
         if !status.success() {
             let log = tail(&self.folder.join("log"));
@@ -149,8 +149,8 @@ impl PostgresServer {
     }
 }
 
-/// Returns the server that all tests of this program share; it is started at the first call. Panics if it does not
-/// start.
+/// Returns the server that all tests of this program share, and starts it at the first call. Panics
+/// if the server does not start.
 pub fn shared_server() -> &'static PostgresServer {
     static SHARED: OnceLock<PostgresServer> = OnceLock::new();
     SHARED.get_or_init(|| PostgresServer::start_for_tests().expect("PostgreSQL starts"))

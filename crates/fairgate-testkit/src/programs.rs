@@ -69,7 +69,7 @@ impl RunningProgram {
         self.child.id()
     }
 
-    /// Returns the exit status of the program if it has ended.
+    /// Returns the exit status of the program; `None` if it still runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -118,7 +118,7 @@ pub fn start(
 }
 
 /// Returns whether the program at `addr` answers a GET of `path` with 200 within 200 ms. A program
-/// that accepts connections may not be ready to answer yet.
+/// that accepts connections may still be unable to answer.
 pub fn answers(addr: SocketAddr, path: &str) -> bool {
     let ask = || -> std::io::Result<bool> {
         let moment = Duration::from_millis(200);
@@ -151,7 +151,7 @@ pub fn admin(fairgate: &Path, addr: SocketAddr, data: &Path, args: &[&str]) -> R
 pub struct GatewayProgram {
     /// Process of the gateway.
     pub program: RunningProgram,
-    /// Address of clients and of the admin API.
+    /// Address for clients and for the admin API.
     pub addr: SocketAddr,
     /// Folder of the gateway's database.
     pub data: PathBuf,
@@ -160,8 +160,9 @@ pub struct GatewayProgram {
 }
 
 impl GatewayProgram {
-    /// Starts a gateway. `config` is its configuration without `listen` and `data_dir`; files are in `folder`, their
-    /// names begin with `name`. `key_args` are arguments of `fairgate key create`.
+    /// Starts a gateway. `config` is its configuration without `listen` and `data_dir`. The
+    /// gateway's files are in `folder`, with names that begin with `name`. `key_args` are arguments
+    /// of `fairgate key create`.
     pub fn start(
         fairgate: &Path,
         folder: &Path,
@@ -210,7 +211,7 @@ impl GatewayConfigFile {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // A parent may restart its children, so it is stopped before they are listed, and killed
+        // The program may restart its children, so it is stopped before they are listed, and killed
         // first.
         signal("-STOP", self.child.id());
         for process in process_tree(self.child.id()) {
@@ -220,8 +221,7 @@ impl Drop for RunningProgram {
     }
 }
 
-/// Sends a signal, such as `-STOP`, to a process. If the process has already ended, nothing
-/// happens.
+/// Sends a signal, such as `-STOP`, to a process. Does nothing if the process has already ended.
 pub fn signal(name: &str, pid: u32) {
     let pid = pid.to_string();
     let _ = Command::new("kill").args([name, &pid]).stderr(Stdio::null()).status();
@@ -276,7 +276,7 @@ pub fn addr_below_ephemeral_ports() -> Result<SocketAddr> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|port| port.parse::<u16>().ok());
     let first = first.unwrap_or(32_768).max(12_000);
-    // Two soaks at once begin at different ports.
+    // Two programs that run at once begin at different ports.
     let begin = u16::try_from(std::process::id() % 20_000)?;
     for _ in 0..1000 {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);

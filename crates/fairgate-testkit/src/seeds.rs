@@ -1,4 +1,4 @@
-//! Runner of randomised tests. It prints the first seed, uses every core, and runs the requested
+//! Runner of randomised tests. It prints the first seed, uses all cores, and runs the requested
 //! number of cases.
 
 use std::io::Write;
@@ -15,15 +15,15 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Prints directly to standard error, because the test harness hides what a passing test prints in
-/// the usual way.
+/// Prints directly to standard error, because the test harness hides what a passing test prints
+/// with `println!`.
 pub fn announce(what: &str) {
     writeln!(std::io::stderr(), "{what}").expect("standard error is open");
 }
 
 /// Runs `case` for `count` consecutive seeds, beginning with the variable `FAIRGATE_SEED` (else 1),
 /// on as many threads as there are cores. A case fails by a panic, whose message should name the
-/// seed. After a failure no further seed is begun.
+/// seed. After a failure no further seed is started.
 pub fn for_each_seed(name: &str, count: u64, case: impl Fn(u64) + Sync) {
     let first = number_from("FAIRGATE_SEED").unwrap_or(1);
     announce(&format!("{name}: {count} journals from seed {first}"));

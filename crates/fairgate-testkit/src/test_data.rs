@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the paths of all vectors whose names end with `suffix`, sorted by name. A vector of the
-/// shared folder with the same contents as the repository's is left out.
+/// Returns the paths of all vectors whose names end with `suffix`, sorted by name. If a vector of
+/// the shared folder has the same contents as the repository's vector of that name, it is left out.
 ///
 /// # Panics
-/// If the repository has no such vector.
+/// Panics if the repository has no such vector.
 pub fn vectors(suffix: &str) -> Vec<PathBuf> {
     let own = files_ending_with(&repository_folder().join("conformance/vectors"), suffix);
     assert!(!own.is_empty(), "the repository has no vectors that end with {suffix}");
@@ -34,7 +34,7 @@ pub fn trace(name: &str) -> PathBuf {
     repository_folder().join("traces").join(name)
 }
 
-/// Returns the path of a larger trace in the shared folder; `None` if it is not there.
+/// Returns the path of a larger trace in the shared folder; `None` if there is no such file.
 pub fn shared_trace(name: &str) -> Option<PathBuf> {
     Some(shared_folder().join("data").join(name)).filter(|path| path.is_file())
 }
@@ -48,7 +48,7 @@ fn shared_folder() -> PathBuf {
     std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from)
 }
 
-/// Returns the files of a folder by name; none if there is no such folder.
+/// Returns the files of a folder by name; an empty map if there is no such folder.
 fn files_ending_with(folder: &Path, suffix: &str) -> BTreeMap<String, PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry)));

@@ -1,12 +1,12 @@
 //! Random journals from a seed, for comparing the scheduler with its oracle.
 //!
-//! A [`WorkloadShape`] describes the kind of journal; the same shape and seed always give the same
+//! A [`WorkloadShape`] describes the kind of journal. The same shape and seed always give the same
 //! journal. [`generate`] guesses which requests are in flight, so it depends on no scheduler. But
 //! only one in five of its releases names a request that is in flight, or one in fifteen if flows
 //! are often held. [`generate_answered`] uses the oracle's decisions instead, and about half of its
-//! releases or more name a request in flight; prefer it for comparisons. Journals alternate between
-//! bursts, which build a deep backlog, and drains. [`minimise`](fn@minimise) makes a failing
-//! journal small.
+//! releases or more name a request in flight, so prefer it for comparisons. Journals alternate
+//! between bursts, which build a deep backlog, and drains. [`minimise`](fn@minimise) makes a
+//! failing journal small.
 
 mod minimise;
 mod shape;
@@ -25,7 +25,7 @@ pub use minimise::minimise;
 pub use shape::{CostDistribution, FlowHomes, NodeKind, WorkloadShape};
 pub use traffic::TrafficGenerator;
 
-/// Events of a journal, each with its time.
+/// The events of a journal, each with its time.
 pub type Events = Vec<(Micros, Event)>;
 
 /// Generates a journal of this shape by guessing the decisions, without a scheduler.

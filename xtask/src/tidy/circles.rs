@@ -1,14 +1,15 @@
 //! Counts the top-level modules of a crate that import each other in a circle.
 //!
-//! A module imports another one if it names `crate::OTHER` outside of comments and tests. Two modules
-//! are in a circle if each of them reaches the other over imports.
+//! A module imports another module if it names `crate::OTHER` outside of comments and tests. Two modules are in a
+//! circle if each of them reaches the other over imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Measure;
 use super::source::{SourceFile, SourceTree};
 
-/// The core's decision is one algorithm over several files; its circles are counted nowhere.
+/// Beginning of the paths of the core. Its modules are not checked, because its decision is one
+/// algorithm over several files.
 const EXCEPT: &str = "crates/fairgate-core/";
 
 /// Imports between the top-level modules of one crate.
@@ -60,8 +61,8 @@ fn module_of(path: &str) -> Option<&str> {
     (!["lib", "main", "bin"].contains(&module)).then_some(module)
 }
 
-/// Returns the names that follow `crate::`, also those in braces, outside of comments and of the tests
-/// at a file's end.
+/// Returns the names that follow `crate::`, including names in braces. Comments and the tests at a file's end are
+/// skipped.
 fn named_modules(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));

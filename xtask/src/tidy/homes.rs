@@ -10,7 +10,7 @@ struct OneHome {
     name: &'static str,
     /// Description of the measure, for the table.
     about: &'static str,
-    /// Texts, in lower case, of which each shows that a line writes out the rule.
+    /// Texts in lower case. A line that contains one of them writes out the rule.
     betrayed_by: &'static [&'static str],
     /// True if copies in tests count too.
     also_in_tests: bool,
@@ -116,7 +116,8 @@ pub(super) fn measures(tree: &SourceTree) -> Vec<Measure> {
     measures
 }
 
-/// Counts the files of the store that name the fleet, whose rules have their home in other crates.
+/// Counts the files of the store that name the fleet. The rules of the fleet belong in other
+/// crates.
 fn fleet_in_store(tree: &SourceTree) -> Measure {
     let of_store = |file: &&SourceFile| file.path.starts_with("crates/fairgate-store/src/");
     let naming = |file: &SourceFile| {
@@ -138,7 +139,7 @@ impl OneHome {
             homes.clear();
         }
         let mut measure = Measure::places(self.name, self.about, 0, homes);
-        // The first of them is the home.
+        // The first file is the home, so it does not count.
         measure.tenths = measure.tenths.saturating_sub(10);
         measure
     }

@@ -1,5 +1,5 @@
-//! Counts places where the command line or an agent reads a field of a JSON value by its name. They read
-//! the types of `fairgate-api`, so that a field that is renamed does not compile.
+//! Counts the lines where the command line or an agent reads a field of a JSON value by its name. Both should use the
+//! types of `fairgate-api` instead, so that code with a renamed field does not compile.
 
 use super::Measure;
 use super::source::{SourceFile, SourceTree};
@@ -14,8 +14,7 @@ pub(super) fn measure(tree: &SourceTree) -> Measure {
     Measure::places("json_fields", about, 0, offenders)
 }
 
-/// Returns the lines of a file that read a field by its name, outside of comments and of the tests at
-/// the file's end.
+/// Returns the lines of a file that read a field by its name. Comments and the tests at the file's end are skipped.
 fn offenders(file: &SourceFile) -> Vec<String> {
     let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(&file.text);
     let lines = code.lines().enumerate();
@@ -24,8 +23,8 @@ fn offenders(file: &SourceFile) -> Vec<String> {
     lines.map(|(index, line)| format!("{}:{}: {}", file.path, index + 1, line.trim())).collect()
 }
 
-/// Returns whether a line has an index such as `value["name"]`. A list of texts, such as `&["a"]`, has no
-/// value before its bracket.
+/// Returns whether a line has an index such as `value["name"]`. A list of texts, such as `&["a"]`, does not count,
+/// because no value precedes its bracket.
 fn reads_by_name(line: &str) -> bool {
     line.match_indices("[\"").any(|(at, bracket)| {
         let is_value = line[..at].ends_with(|c: char| c.is_alphanumeric() || "_)]?".contains(c));

@@ -8,11 +8,10 @@ use super::source::{SourceFile, SourceTree};
 /// Question words with which a doc comment should not begin.
 const QUESTION_WORDS: [&str; 6] = ["What", "Who", "Where", "Which", "Why", "When"];
 
-/// Number of words up to which a doc comment counts as short, because it hardly says more than the
-/// name below it.
+/// Greatest number of words of a short doc comment, which hardly says more than the name below it.
 const SHORT_DOC_WORDS: usize = 3;
 
-/// Words of the project's former private language, which no comment may use.
+/// Words that no comment may use, because readers do not know what they mean here.
 const BANNED_WORDS: [&str; 11] = [
     "told", "news", "adrift", "employ", "employs", "errand", "errands", "scribe", "anew",
     "of late", "so much",

@@ -1,4 +1,4 @@
-//! The files that tidy reads, and the types, doc comments and lines in them.
+//! Reads the project's files, and finds their types, doc comments and lines.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,7 @@ use crate::XtaskError;
 pub(super) struct SourceTree {
     /// Rust source of the crates and the Python binding, except tests.
     pub(super) product: Vec<SourceFile>,
-    /// Rust source of all tests, benches and chores, which is every Rust file that is not in
-    /// `product`.
+    /// All other Rust source, which is that of tests, benches and chores.
     pub(super) tests: Vec<SourceFile>,
     /// Markdown pages of the whole project.
     pub(super) pages: Vec<SourceFile>,
@@ -19,25 +18,25 @@ pub(super) struct SourceTree {
     pub(super) paths: Vec<String>,
 }
 
-/// Text of one file, with its path relative to the workspace's root.
+/// The text of one file, with its path relative to the workspace's root.
 #[derive(Debug)]
 pub(super) struct SourceFile {
     pub(super) path: String,
     pub(super) text: String,
 }
 
-/// Doc comment, whose consecutive lines are joined by spaces.
+/// A doc comment. Its lines are joined by spaces.
 #[derive(Debug, PartialEq)]
 pub(super) struct DocComment {
-    /// Line on which the doc comment begins, from 1.
+    /// Number of the line on which the doc comment begins. The first line has the number 1.
     pub(super) line: usize,
     pub(super) text: String,
 }
 
-/// Definition of a struct, enum or trait in a file.
+/// The definition of a struct, enum or trait in a file.
 #[derive(Debug, PartialEq)]
 pub(super) struct TypeDefinition {
-    /// Line on which the definition is, from 1.
+    /// Number of the line with the definition. The first line has the number 1.
     pub(super) line: usize,
     pub(super) name: String,
 }
@@ -89,7 +88,7 @@ impl SourceTree {
         files.push(file);
     }
 
-    /// Makes a tree of files in memory.
+    /// Creates a tree of files in memory.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
         let mut tree = Self::default();

@@ -1,4 +1,4 @@
-//! Waiting for budget, which comes before waiting for a slot.
+//! Requests that wait for budget, before they wait for a slot.
 
 use fairgate_core::event::Submit;
 use fairgate_core::units::Micros;
@@ -48,8 +48,8 @@ impl<W> LocalScheduler<W> {
         self.admit_parked_of(agent);
     }
 
-    /// Sets the budget of every agent that has no setting of its own. It applies to an agent from the agent's next
-    /// request on.
+    /// Sets the budget of every agent that has no setting of its own. The budget applies to an agent from the agent's
+    /// next request on.
     pub(crate) fn set_default_budget(&mut self, terms: Option<LocalBudgetTerms>) {
         self.default_budget = terms;
     }
@@ -89,8 +89,8 @@ impl<W> LocalScheduler<W> {
         self.admit_parked_requests();
     }
 
-    /// Returns the microseconds until old usage stops counting and may so free budget for a waiting request; `None` if
-    /// this never happens.
+    /// Returns the microseconds until old usage no longer counts, which may free budget for a waiting request; `None`
+    /// if this never happens.
     pub(super) fn next_budget_release_us(&self) -> Option<u64> {
         if self.parked.is_empty() {
             return None;
@@ -103,7 +103,7 @@ impl<W> LocalScheduler<W> {
             .min()
     }
 
-    /// Returns the reason why a request may not even wait for budget; `None` if it may.
+    /// Returns the reason why a request may not even wait for budget; `None` if it may wait.
     pub(super) fn refuse_to_park(&mut self, agent: AgentIndex, asked: u64) -> Option<SlotRefusal> {
         let LocalBudget { terms, spent, reserved, .. } = self.agents.get(agent).budget.as_ref()?;
         let (limit, spent, reserved) = (terms.limit, *spent, *reserved);
@@ -116,7 +116,7 @@ impl<W> LocalScheduler<W> {
         Some(SlotRefusal::QueueFull { reason: "queue_full", waiting, limit, retry_us })
     }
 
-    /// Adds a request to those that wait for budget.
+    /// Adds a request to the requests that wait for budget.
     pub(super) fn park(&mut self, parked: BudgetWaiter<W>) {
         let request = &parked.request;
         self.owners.add_wait(request.waiting_owner());
@@ -129,7 +129,7 @@ impl<W> LocalScheduler<W> {
         self.parked.insert(request.number, parked);
     }
 
-    /// Removes a request from those that wait for budget.
+    /// Removes a request from the requests that wait for budget. Returns `None` if it is not among them.
     pub(super) fn unpark(&mut self, number: RequestNumber) -> Option<BudgetWaiter<W>> {
         let parked = self.parked.remove(&number)?;
         self.leave_budget(&parked.request);
@@ -146,12 +146,12 @@ impl<W> LocalScheduler<W> {
         its.parked -= 1;
         if let Some(budget) = &mut its.budget {
             budget.parked.retain(|other| *other != request.number);
-            // The next request in line may fit.
+            // The budget may suffice for the next waiting request.
             self.agents_with_room.insert(request.agent);
         }
     }
 
-    /// Submits the requests that waited for budget and for which there is enough now.
+    /// Submits the requests that waited for budget and for which enough budget is left now.
     pub(super) fn admit_parked_requests(&mut self) {
         while let Some(agent) = self.agents_with_room.pop_first() {
             while let Some(number) = self.admit_parked(agent) {
@@ -167,7 +167,7 @@ impl<W> LocalScheduler<W> {
                 }
                 // The time spent waiting for budget counts towards the timeout.
                 submit.timeout = request.deadline.map(|deadline| Micros(deadline.0 - now.0));
-                // If the pool is full, the client is notified like any waiting one.
+                // If the pool is full, the client gets a notice like any waiting client.
                 let _ = self.submit(request, waiter, submit, false);
             }
         }

@@ -14,7 +14,7 @@ use super::{LocalRequest, LocalScheduler, PoolEntry, PoolEntryPhase, SlotRefusal
 use crate::owners::SlotOwner;
 use crate::request_number::RequestNumber;
 
-/// A request that is being submitted to the pool, with its waker if one is already set.
+/// A request that is being submitted to the pool, with its waker if a waker is already set.
 struct NewPoolRequest<W> {
     request: LocalRequest,
     waiter: Option<W>,
@@ -26,8 +26,7 @@ pub(super) enum LocalPoolOutput {
     Decided(Decision),
 }
 
-/// Collects the pool's outputs for one event, and asks the pool for the reasons of those grants that are to be
-/// explained.
+/// Collects the pool's outputs for one event, and requests the reasons for the grants that should be explained.
 struct LocalPoolSink<'a> {
     said: Vec<LocalPoolOutput>,
     to_explain: &'a HashSet<Arc<str>>,
@@ -59,8 +58,8 @@ impl<W> LocalScheduler<W> {
         Micros(self.now().0.saturating_add(time.0))
     }
 
-    /// Puts a request into the pool. If `asking`, no notice of the decision is sent, because the caller reads it from
-    /// the result and from the request's entry.
+    /// Puts a request into the pool. If `asking` is true, no notice of the decision is sent, because the caller reads
+    /// the decision from the result and from the request's entry.
     pub(super) fn submit(
         &mut self,
         request: LocalRequest,
@@ -91,7 +90,7 @@ impl<W> LocalScheduler<W> {
         }
         let mut heard =
             LocalPoolSink { said: mem::take(&mut self.pool_outputs), to_explain: &self.to_explain };
-        // Cannot fail: `now` is never before the pool's time.
+        // This cannot fail, because `now` is never before the pool's time.
         let _ = self.pool.apply(at, event, &mut heard);
         let mut said = heard.said;
         let mut answer = Ok(None);
@@ -108,7 +107,7 @@ impl<W> LocalScheduler<W> {
                     let refusal = self.refusal(&reject);
                     match reject.request {
                         Some(handle) => self.evicted(handle, refusal),
-                        // A rejection without a handle is of a request that was never accepted.
+                        // A rejection without a handle is that of a request that was never accepted.
                         None => {
                             if let Some(newcomer) = newcomer.take() {
                                 answer = Err(refusal.clone());
@@ -180,7 +179,7 @@ impl<W> LocalScheduler<W> {
         }
     }
 
-    /// Reports to a client that its deadline has passed. Counts as a withdrawal.
+    /// Reports to a client that its deadline has passed, and counts a withdrawal.
     pub(super) fn notify_expired(&mut self, request: &LocalRequest, waiter: Option<W>) {
         self.agents.get(request.agent).withdrawals += 1;
         self.notify(request.number, waiter, WaitResult::Refused(SlotRefusal::DeadlinePassed));

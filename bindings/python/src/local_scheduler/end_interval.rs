@@ -1,4 +1,4 @@
-//! Mean time between ends of requests, which is the expected time until a place in the queue becomes free.
+//! The mean time between ends of requests. It is the expected time until a place in the queue becomes free.
 
 use fairgate_core::units::Micros;
 

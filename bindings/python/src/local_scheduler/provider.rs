@@ -1,8 +1,8 @@
-//! The limits of the provider behind the pool. The pool has one worker for the provider, and the worker's rates, levels
-//! and pauses follow the provider's answers.
+//! The limits of the provider behind the pool. The pool has one worker for the provider. The worker's rates, levels and
+//! pauses follow the provider's answers.
 //!
-//! The worker is created when the first limit is known, from rates that the program states or from an answer's headers.
-//! [`AccountQuota`] turns answers into limits, and the core decides which requests to grant.
+//! The worker is created when the first limit is known, either from rates that the program states or from an answer's
+//! headers. [`AccountQuota`] turns answers into limits, and the core decides which requests to grant.
 
 use std::mem;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use fairgate_dialect::quota::{
 use super::{LocalScheduler, PoolEntry, PoolEntryPhase, SlotAnswer};
 use crate::request_number::RequestNumber;
 
-/// Name of the one worker that stands for the provider.
+/// Name of the one worker that represents the provider.
 const PROVIDER: &str = "provider";
 /// Shortest time between two corrections of the worker's levels by an answer's headers.
 const CORRECTED_EVERY: Duration = Duration::from_secs(1);
-/// Burst in seconds, if the program states no rates and the limits come from the provider, which counts per minute.
+/// Burst in seconds if the program states no rates. The limits then come from the provider, which counts per minute.
 const PROVIDERS_BURST_SECONDS: u64 = 60;
 
 /// Divisor of the burst. A remaining amount of at most burst ÷ 8 counts as low.
@@ -40,15 +40,15 @@ impl ProviderRates {
     }
 }
 
-/// State of the provider's limits, as far as it is known.
+/// The known state of the provider's limits.
 #[derive(Debug, Default)]
 pub(crate) struct ProviderState {
     rates: ProviderRates,
     quota: AccountQuota,
-    /// Requests and tokens per minute that the worker was last set to; `None` if there is no worker yet.
+    /// The requests and tokens per minute to which the worker was last set; `None` if there is no worker yet.
     sent_rates: Option<(Option<u64>, Option<u64>)>,
     corrected: Duration,
-    /// True once the provider has answered any request.
+    /// True once the provider has answered a request.
     has_answered: bool,
 }
 
@@ -67,7 +67,7 @@ impl ProviderState {
         self.quota.record_sent(tokens, span(at))
     }
 
-    /// Passes the limits that the program states to the quota. They take precedence over the limits in the provider's
+    /// Passes the limits that the program states to the quota. These take precedence over the limits in the provider's
     /// headers, because the program knows its contract.
     fn set_stated(&mut self) {
         self.quota.set_stated(self.rates.stated);
@@ -90,7 +90,7 @@ impl ProviderState {
     fn burst_seconds(&self) -> u64 {
         match self.rates.is_stated() {
             true => self.rates.burst_seconds,
-            // A limit per second allows a second's worth at once.
+            // A limit per second allows the amount of one second at once.
             false => self.quota.burst_seconds_max().min(PROVIDERS_BURST_SECONDS),
         }
     }
@@ -140,7 +140,7 @@ impl<W> LocalScheduler<W> {
         }
     }
 
-    /// Returns true if a provider's limits are known, so that time alone may change the pool.
+    /// Returns true if a provider's limits are known, so that the pool may change only because time passes.
     pub(crate) fn has_provider(&self) -> bool {
         self.provider.sent_rates.is_some()
     }
@@ -170,8 +170,8 @@ impl<W> LocalScheduler<W> {
     }
 
     /// Sets the worker's level of requests to the initial level minus the requests sent. While the first requests were
-    /// on their way, the provider's own bucket was full and did not fill, so the core's refill in that time is not
-    /// real.
+    /// on their way, the provider's own bucket was full and did not fill. So the core must not count a refill for that
+    /// time.
     fn take_back_first_refill(&mut self) {
         let quota = &self.provider.quota;
         let burst = self.provider.first_levels().requests;

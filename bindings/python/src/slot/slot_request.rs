@@ -16,7 +16,7 @@ use crate::owners::SlotOwner;
 use crate::request_number::RequestNumber;
 use crate::waiter::refusal_tuple;
 
-/// Next request number. All schedulers take numbers from it, so that no number is used twice in a process.
+/// The next request number. All schedulers take their numbers from here, so that no number is used twice in a process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// A gate's immediate answer to a request.
@@ -30,7 +30,7 @@ enum GateAnswer {
 /// the request is refused.
 pub(super) fn ask(slf: &Bound<'_, Slot>, caller: SlotCaller, flags: u8) -> PyResult<bool> {
     let py = slf.py();
-    // Looked up early: when the slot is dropped it may be too late to import them.
+    // The functions are looked up early, because it may be too late to import them when the slot is dropped.
     SlotFunctions::of(py)?;
     let mut this = slf.borrow_mut();
     if this.state != SlotState::New {

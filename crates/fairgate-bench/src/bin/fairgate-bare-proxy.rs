@@ -1,8 +1,8 @@
 //! A proxy built from hyper alone, for `cargo xtask bench instructions`. It passes requests on to one upstream and
-//! passes the answers back, piece by piece. It does nothing that a gateway adds, so the difference between the proxy's
-//! and the gateway's instructions is the gateway's own work.
+//! passes the answers back, piece by piece. It does no work of a gateway, so the difference between the proxy's and the
+//! gateway's instructions is the gateway's own work.
 //!
-//! It has the gateway's parts: tokio with several threads, hyper's server, and hyper-util's client
+//! The proxy has the same parts as the gateway: tokio with several threads, hyper's server, and hyper-util's client
 //! with its pool of connections.
 
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ async fn main() -> Result<()> {
         tokio::spawn(async move {
             let service =
                 service_fn(move |request| pass_on(client.clone(), upstream.clone(), request));
-            // An error ends the connection; the client sees that.
+            // An error ends the connection, which the client sees.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -56,7 +56,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Sends a request to the upstream and returns its answer, or 502 if there is none.
+/// Sends a request to the upstream and returns its answer, or 502 if the upstream does not answer.
 async fn pass_on(
     client: UpstreamClient,
     upstream: Authority,

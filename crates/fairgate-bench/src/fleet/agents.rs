@@ -8,13 +8,13 @@ use fairgate_api::fleet::NewAgent;
 use fairgate_fleet::{AgentId, Fleet, TaskCompletion};
 use tokio::task::JoinSet;
 
-/// Longest wait for a claim. An agent that gets no task in this time assumes that none is left, and
-/// ends.
+/// Longest wait for a claim. An agent that gets no task in this time assumes that no task is left,
+/// and ends.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// Claims, times and rounds of all agents together.
 pub(super) struct BenchAgentResults {
-    /// Time that each successful claim took, sorted; a claim succeeds if it gets a task.
+    /// Time that each successful claim took, sorted. A claim succeeds if it gets a task.
     claims: Vec<Duration>,
     tasks: Vec<String>,
     time: Duration,
@@ -55,8 +55,8 @@ fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// Distributes the agents evenly over the given fleet servers, and lets them work for `time`, or
-/// until no task is left if `time` is `None`.
+/// Distributes the agents evenly over the given fleet servers. The agents work for `time`, or until
+/// no task is left if `time` is `None`.
 pub(super) async fn work(
     fleets: &[Fleet],
     agents: usize,

@@ -1,4 +1,5 @@
-//! Requirements of `bench fleet`. All but one are ratios of numbers of the same run.
+//! Requirements of `bench fleet`. All requirements but one are bars on ratios of numbers of the
+//! same run.
 
 use super::testbed::BenchDatabase;
 use super::{FleetRun, millis};
@@ -8,7 +9,7 @@ const ROUND_MAX_US: f64 = 20_000.0;
 /// Greatest number of database statements in one round, however many projects or tasks the fleet
 /// has.
 const STATEMENTS_MAX: f64 = 24.0;
-/// Greatest ratio of the large fleet's time of a round to the small fleet's.
+/// Greatest ratio of the time of a round of the large fleet to that of the small fleet.
 const GROWTH_MAX: f64 = 1.2;
 /// Greatest ratio of the large fleet's time of a round to that of the other build, on SQLite and on
 /// PostgreSQL.
@@ -17,7 +18,7 @@ const BEFORE_MAX: (f64, f64) = (0.75, 0.7);
 /// 8 connections of the same server commit.
 const CLAIMS_MIN: f64 = 0.5;
 
-/// One requirement, the measured value in words, and whether the requirement holds.
+/// One requirement, the measured value in words, and whether the requirement is met.
 pub(super) struct FleetBar {
     pub(super) what: String,
     pub(super) measured: String,

@@ -1,4 +1,4 @@
-//! One measurement of `bench fleet`, which a process of its own makes and prints as a line of JSON.
+//! One measurement of `bench fleet`. A process of its own makes it and prints it as a line of JSON.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,13 +32,13 @@ impl FromStr for MeasurementCase {
     }
 }
 
-/// Results that one process measured.
+/// The results that one process measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FleetMeasurement {
     pub(super) claims_per_s: f64,
     pub(super) claim_p50_us: f64,
     pub(super) claim_p99_us: f64,
-    /// Mean time of a round in which an agent waited.
+    /// Mean time, in microseconds, of a round in which an agent waited.
     pub(super) round_us: f64,
     pub(super) tasks_per_round: f64,
     pub(super) statements_most: f64,
@@ -85,7 +85,7 @@ impl FleetMeasurement {
     }
 }
 
-/// Has a build of this program make a measurement.
+/// Makes a build of this program measure once, and returns the result.
 pub(super) fn measure(
     program: &Path,
     case: MeasurementCase,

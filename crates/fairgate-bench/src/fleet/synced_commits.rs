@@ -1,6 +1,6 @@
-//! Rate at which 8 connections of a PostgreSQL server commit transactions that change one row. Each
-//! has a row of its own, and each commit waits for the disk. The claims of a fleet are compared with
-//! it, because their commits wait for the same disk.
+//! The rate at which 8 connections of a PostgreSQL server commit transactions that change one row. Each connection has
+//! a row of its own, and each commit waits for the disk. The claims of a fleet are compared with this rate, because
+//! their commits wait for the same disk.
 
 use std::time::{Duration, Instant};
 

@@ -98,11 +98,12 @@ impl FleetTestbed {
         Ok(testbed)
     }
 
-    /// Opens a fleet on this database. Several fleets may be opened, as several servers would.
+    /// Opens a fleet on this database. Several fleets may be open, as with several servers.
     pub(super) async fn fleet(&self) -> Result<Fleet> {
         let number = self.opened.lock().map_or(0, |opened| opened.len());
         if self.url.starts_with("sqlite:") && number > 0 {
-            // SQLite's file belongs to one process, and all handles in it share one store.
+            // SQLite's file belongs to one process, and all handles in this process share one
+            // store.
             return Ok(Fleet::new(self.last_store()?, Arc::new(SystemClock), options()));
         }
         let spool = Some(self.folder.path().join(format!("spool-{number}")));
@@ -142,7 +143,7 @@ fn task(number: usize, projects: usize) -> NewTask {
     }
 }
 
-/// Returns a prompt as long as those that people write for agents.
+/// Returns a prompt of the usual length of prompts that people write for agents.
 fn prompt(number: usize) -> String {
     let mut prompt = format!("Do number {number}. ");
     while prompt.len() < PROMPT_BYTES {

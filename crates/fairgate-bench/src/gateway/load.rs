@@ -1,5 +1,5 @@
-//! The load generators: wrk for the greatest throughput of a target, oha for its latency at a fixed
-//! rate.
+//! The load generators: wrk for the greatest throughput of a target, and oha for its latency at a
+//! fixed rate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ pub(crate) struct WrkThroughput {
 
 pub(crate) const CONNECTIONS: &str = "32";
 
-/// Measures the target's greatest throughput with wrk, which sends requests as fast as it is
-/// answered.
+/// Measures the target's greatest throughput with wrk, which sends the next request as soon as the
+/// last one is answered.
 pub(crate) fn max_throughput(
     request: &BenchRequest,
     folder: &Path,

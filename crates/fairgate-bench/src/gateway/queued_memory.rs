@@ -1,5 +1,5 @@
 //! Measures the gateway's memory with a thousand streams in flight and ten thousand queued
-//! requests, and whether all of them are served.
+//! requests, and counts the requests that are not served.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -23,13 +23,13 @@ pub(crate) const BODY_BYTES: usize = 4096;
 pub(crate) struct QueuedMemory {
     /// Greatest resident memory of the gateway, in bytes.
     pub(crate) resident_max: u64,
-    /// Responses other than 200, and connections that broke.
+    /// Number of responses other than 200, and of connections that broke.
     pub(crate) errors: usize,
 }
 
 /// Starts the streams and then the requests that will be queued, and waits until all have ended.
-/// `queued` must return the gateway's current numbers of requests in flight and queued, in this
-/// order.
+/// `queued` must return two numbers of the gateway: its requests in flight, then its queued
+/// requests.
 pub(crate) async fn measure(
     gateway: &RunningProgram,
     stream: &BenchRequest,
@@ -45,7 +45,8 @@ pub(crate) async fn measure(
     say("1 000 streams fly");
     for n in 0..WAITING {
         spawn(&mut set, waiting.clone());
-        // The accept backlog is short, so connections are opened in bursts and not all at once.
+        // Connections are opened in bursts and not all at once, because the accept backlog is
+        // short.
         if n % 200 == 199 {
             sleep(Duration::from_millis(20)).await;
         }
@@ -73,8 +74,8 @@ fn spawn(set: &mut JoinSet<bool>, request: BenchRequest) {
     });
 }
 
-/// Waits until `enough` accepts the numbers of requests in flight and queued. Fails if a request
-/// ends before that, or after 60 s.
+/// Waits until `enough` returns true for the numbers of requests in flight and queued. Fails if a
+/// request ends before that, or after 60 s.
 async fn wait_for_counts(
     queued: &impl AsyncFn() -> Result<(usize, usize)>,
     enough: impl Fn((usize, usize)) -> bool,

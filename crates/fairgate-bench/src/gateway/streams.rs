@@ -1,4 +1,4 @@
-//! Delay of a stream's first chunk through a gateway.
+//! The delay of a stream's first chunk through a gateway.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::http::{self, BenchRequest};
 /// Number of streams that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Measures the delay of each stream's first chunk, from its sending by the upstream to its arrival
-/// here. Returns the delays in microseconds, sorted.
+/// Measures the delay of each stream's first chunk, from the time when the upstream sends it to the
+/// time when it arrives here. Returns the delays in microseconds, sorted.
 pub(crate) async fn first_chunks(request: &BenchRequest, streams: usize) -> Result<Vec<u64>> {
     let mut set = JoinSet::new();
     for _ in 0..SIDE_BY_SIDE {
@@ -54,7 +54,7 @@ fn now_micros() -> u64 {
     u64::try_from(wall_clock::now().0).unwrap_or(0)
 }
 
-/// Parses the first `sent_unix_us` stamp in an answer; `None` until the whole stamp has arrived.
+/// Parses the first `sent_unix_us` time in an answer; `None` until the whole number has arrived.
 fn stamp(seen: &[u8]) -> Option<u64> {
     const MARK: &[u8] = b"\"sent_unix_us\":";
     let start = seen.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();

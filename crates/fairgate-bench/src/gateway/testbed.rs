@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{GatewayBenchOptions, queued_memory};
 use crate::http::{BenchRequest, CHAT_PATH};
 
-/// Kind of target: the program between the load generator and the upstream, if any.
+/// The kind of target: the program between the load generator and the upstream, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchTargetKind {
     Direct,
@@ -34,9 +34,9 @@ impl BenchTargetKind {
         }
     }
 
-    /// Returns whether the latency at `rate` is worth measuring: the greatest throughput `most`
-    /// must be more than 1.5 times the rate. Closer to `most`, the latency only shows how long the
-    /// target's queue is.
+    /// Returns whether it makes sense to measure the latency at `rate`: the greatest throughput
+    /// `most` must be more than 1.5 times the rate. With a throughput closer to the rate, the
+    /// latency only shows how long the target's queue is.
     pub(crate) fn can_carry(self, rate: f64, most: f64) -> bool {
         most > rate * 1.5
     }

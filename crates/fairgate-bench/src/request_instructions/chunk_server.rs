@@ -12,7 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of tokens in the answer, each in an event of its own.
 pub(super) const TOKENS: usize = 150;
 
-/// Starts the upstream on a free port and returns its address. It runs as long as the runtime.
+/// Starts the upstream on a free port and returns its address. The upstream runs as long as the
+/// runtime.
 pub(super) async fn start(chunk_bytes: usize) -> Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let addr = listener.local_addr()?;
@@ -43,8 +44,8 @@ async fn serve(mut stream: TcpStream, answer: &'static [u8]) {
     }
 }
 
-/// Returns the length of the first request in `received`; `None` if the request has not arrived completely. A request
-/// has a `Content-Length`, or no body.
+/// Returns the length of the first request in `received`; `None` if the request has not arrived
+/// completely. A request must have a `Content-Length`, or no body.
 fn request_length(received: &[u8]) -> Option<usize> {
     let head = received.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
     let lines = String::from_utf8_lossy(&received[..head]);

@@ -1,7 +1,7 @@
 //! Divides the instructions of a gateway into the parts of its work.
 //!
 //! Every instruction counts for exactly one part, so the parts add up. All instructions of the writer's thread are one
-//! part. In other threads, functions that copy memory or allocate it are parts of their own; for all other code, the
+//! part. In other threads, functions that copy memory or allocate it are parts of their own. For all other code, the
 //! source file decides. Code of the standard library counts for the function into which it was inlined, if that
 //! function belongs to a part.
 
@@ -55,7 +55,7 @@ impl WorkPart {
     }
 }
 
-/// Pieces of paths, and the part whose code is below them. The first that matches decides.
+/// Parts of paths, each with the part of the work whose code is below such a path. The first that matches decides.
 const PATHS: [(&str, WorkPart); 39] = [
     ("/fairgate-core/", WorkPart::Core),
     ("/fairgate-runtime/", WorkPart::Gate),
@@ -64,7 +64,7 @@ const PATHS: [(&str, WorkPart); 39] = [
     ("/serde_json-", WorkPart::RowLine),
     ("/serde_core-", WorkPart::RowLine),
     ("/serde-", WorkPart::RowLine),
-    // Hashes of keys.
+    // This code hashes keys.
     ("/blake3-", WorkPart::GatewayRest),
     ("/crc32c-", WorkPart::RowLine),
     ("/itoa-", WorkPart::RowLine),
@@ -107,7 +107,7 @@ fn of_file(file: &str) -> Option<WorkPart> {
     known.or((!is_std).then_some(WorkPart::Rest))
 }
 
-/// Returns the part that a piece of code belongs to.
+/// Returns the part to which a place in the code belongs.
 fn of_place(place: &CodePlace) -> WorkPart {
     let copies = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
     let allocates = ["malloc", "calloc", "realloc", "free", "cfree", "posix_memalign"];
@@ -125,7 +125,7 @@ fn of_place(place: &CodePlace) -> WorkPart {
     part.unwrap_or(WorkPart::StandardLibrary)
 }
 
-/// Returns the instructions of each part, over all threads.
+/// Returns the number of instructions of each part, over all threads.
 pub(crate) fn divide(threads: &[ThreadProfile]) -> BTreeMap<WorkPart, u64> {
     let mut parts = BTreeMap::new();
     for thread in threads {

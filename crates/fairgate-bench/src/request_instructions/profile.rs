@@ -2,9 +2,9 @@
 //!
 //! A file is a list of functions. Below each function are lines with numbers of instructions. A
 //! line before them names the source file of this code: the function's own file, or the file of
-//! another function that was inlined. `calls=` gives the number of calls of another function; the
-//! line after it has the instructions that these calls took in all, which are not the caller's own.
-//! Names are written once, and referred to by numbers afterwards.
+//! another function that was inlined. `calls=` gives the number of calls of another function. The
+//! line after it has the instructions of all these calls, which are not the caller's own. Names are
+//! written once, and referred to by numbers afterwards.
 
 use std::collections::HashMap;
 
@@ -19,13 +19,13 @@ pub(crate) struct ThreadProfile {
     pub(crate) calls: HashMap<CallEdge, CallCost>,
 }
 
-/// A function, and a source file of which it contains code.
+/// A function with a source file of which the function contains code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CodePlace {
     pub(crate) function: String,
-    /// Source file of the function itself.
+    /// The source file of the function itself.
     pub(crate) function_file: String,
-    /// Source file of this code. It differs from `function_file` if the code was inlined.
+    /// The source file of this code. It differs from `function_file` if the code was inlined.
     pub(crate) code_file: String,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct CallEdge {
     pub(crate) called: String,
 }
 
-/// Number of calls, and the instructions that they took.
+/// The number of calls, and the instructions that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CallCost {
     pub(crate) count: u64,
@@ -54,13 +54,13 @@ impl ThreadProfile {
         Ok(reader.profile)
     }
 
-    /// Returns all instructions of the thread.
+    /// Returns the number of all instructions of the thread.
     pub(crate) fn total(&self) -> u64 {
         self.own.values().sum()
     }
 
     /// Returns the cost of all calls from a function outside a set into a function of that set. The
-    /// cost of a call includes everything that the called function calls.
+    /// cost of a call includes all functions that the called function calls.
     pub(crate) fn calls_into(&self, is_inside: impl Fn(&str) -> bool) -> CallCost {
         let entries = self.calls.iter();
         let entries =
@@ -81,7 +81,7 @@ struct ProfileReader {
     function_file: String,
     code_file: String,
     called: String,
-    /// Number of calls if the next line has their instructions; else `None`.
+    /// Number of calls if the next line has their instructions; otherwise `None`.
     pending_calls: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ impl ProfileReader {
             Some(("fl" | "fi" | "fe", file)) => self.code_file = named(&mut self.files, file),
             Some(("fn", function)) => {
                 self.function = named(&mut self.functions, function);
-                // A function without a file line of its own is in the file named last.
+                // A function without a file line of its own is in the file that was named last.
                 self.function_file.clone_from(&self.code_file);
             }
             Some(("cfn", function)) => self.called = named(&mut self.functions, function),
@@ -104,7 +104,7 @@ impl ProfileReader {
                 let count = line.split(' ').nth(1).unwrap_or("0");
                 self.instructions(count.parse()?);
             }
-            // Headings, names of programs, empty lines.
+            // These are headings, names of programs and empty lines.
             _ => {}
         }
         Ok(())
@@ -127,7 +127,7 @@ impl ProfileReader {
     }
 }
 
-/// Returns the name in `(7) name`, and keeps it for a later `(7)`.
+/// Returns the name in `(7) name`, and stores it for a later `(7)`.
 fn named(names: &mut HashMap<String, String>, text: &str) -> String {
     match text.split_once(") ") {
         Some((number, name)) => {

@@ -1,5 +1,5 @@
 //! Two backlogged classes in one pool with a prefix index. Measures whether the tokens of the
-//! classes keep the ratio of their weights while the index chooses the workers.
+//! classes keep the ratio of their weights while the index affects the choice of workers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::workload::AgentSession;
 /// Names and weights of the two classes.
 pub(crate) const CLASSES: [(&str, u64); 2] = [("premium", 4), ("batch", 1)];
 
-/// Number of clients of each class per slot of all workers together. At 2, requests of both classes
-/// are always queued.
+/// Number of clients of each class per slot of all workers together. With 2, requests of both
+/// classes are always queued.
 const CLIENTS_PER_SLOT: usize = 2;
 
 /// Returns the policy of the pool, as lines of the configuration file.
@@ -27,7 +27,7 @@ pub(crate) fn policy() -> String {
 }
 
 /// Runs clients of both classes for `time` and returns the tokens charged to each class. The first
-/// quarter of the time does not count, because caches and queues fill in it.
+/// quarter of the time does not count, because caches and queues fill up in that time.
 pub(crate) async fn run(
     testbed: &RouterTestbed,
     workers: usize,
@@ -50,7 +50,7 @@ pub(crate) async fn run(
     Ok([after[0] - before[0], after[1] - before[1]])
 }
 
-/// Runs one session after another without a pause between requests.
+/// Runs one session after another, without a pause between requests.
 async fn client(addr: SocketAddr, headers: Vec<(String, String)>, seed: u64) {
     let measurements = Arc::new(ClientMeasurements::default());
     for number in 0.. {

@@ -13,7 +13,7 @@ use super::testbed::RouterTestbed;
 use super::workload::{AgentSession, RouterWorkload, SESSIONS_PER_WORKER, WorkloadKind};
 use crate::http::{self, BenchRequest, CHAT_PATH};
 
-/// Time limit of one answer.
+/// Longest time to wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Results of one run through one router.
@@ -21,7 +21,7 @@ pub(crate) struct RouterMeasurements {
     /// Time to the first token of each completed answer, sorted.
     first_tokens: Vec<Duration>,
     pub(crate) errors: u64,
-    /// Input tokens of each worker, and the part of them that was cached there.
+    /// Input tokens of each worker, and how many of them were cached there.
     workers: Vec<(u64, u64)>,
 }
 
@@ -51,7 +51,7 @@ impl RouterMeasurements {
     }
 }
 
-/// Measurements that all clients share and add to while they run.
+/// Measurements that all clients share, and to which they add while they run.
 #[derive(Default)]
 pub(crate) struct ClientMeasurements {
     first_tokens: Mutex<Vec<Duration>>,
@@ -98,8 +98,8 @@ pub(crate) async fn run(
     RouterMeasurements { first_tokens, errors: measurements.errors.load(Relaxed), workers }
 }
 
-/// Runs one agent, which starts a new session when the last one is over, until the time of the run
-/// has passed.
+/// Runs one agent until the time of the run has passed. The agent starts a new session when the
+/// last one is over.
 async fn agent(
     addr: SocketAddr,
     headers: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! The runs as an SVG picture with three panels. Each panel has one bar per router for each
+//! Draws the runs as an SVG picture with three panels. Each panel has one bar per router for each
 //! workload and number of workers.
 
 use std::fmt::Write as _;

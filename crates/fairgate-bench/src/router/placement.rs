@@ -14,43 +14,43 @@ use fairgate_core::units::{Micros, Tokens};
 use super::testbed::SLOTS;
 use crate::scenarios::tenants_of_equal_weight;
 
-/// Rule by which a worker is chosen for a request.
+/// A rule by which a worker is chosen for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlacementRule {
-    /// Fairgate's former rule, listed in the table under the name of the second edition. Chooses the worker with the
-    /// fewest tokens to prefill, this prompt's uncached tokens included. Ties go to the worker with the most cached
-    /// tokens, then to the first worker.
+    /// Fairgate's former rule, which the table lists under the name of the second edition. It
+    /// chooses the worker with the fewest tokens to prefill, with this prompt's uncached tokens
+    /// included. Ties go to the worker with the most cached tokens, then to the first worker.
     SecondEdition,
-    /// Like [`SecondEdition`](Self::SecondEdition), but a tie goes to the worker that was chosen
-    /// longest ago.
+    /// The rule of [`SecondEdition`](Self::SecondEdition), except that a tie goes to the worker
+    /// that was chosen longest ago.
     LeastToReadTiesByTurns,
-    /// The worker with the most cached tokens of the prompt, regardless of load, if those are at
-    /// least the fraction [`CACHED_PART_MIN`] of the prompt. Otherwise the worker with the fewest
-    /// tokens to prefill; a tie goes to the worker that was chosen longest ago.
+    /// Chooses the worker with the most cached tokens of the prompt, regardless of load, if those
+    /// are at least the fraction [`CACHED_PART_MIN`] of the prompt. Otherwise chooses the worker
+    /// with the fewest tokens to prefill. A tie goes to the worker that was chosen longest ago.
     MostCachedIfMuch,
-    /// The worker with the most cached tokens of the prompt, regardless of load; a tie goes to the
-    /// worker that was chosen longest ago.
+    /// Chooses the worker with the most cached tokens of the prompt, regardless of load. A tie goes
+    /// to the worker that was chosen longest ago.
     MostCached,
     /// Fairgate's current rule, applied by its core.
     Core,
 }
 
-/// Fraction of a prompt that must be cached so that [`PlacementRule::MostCachedIfMuch`] disregards
+/// Fraction of a prompt that must be cached for [`PlacementRule::MostCachedIfMuch`] to disregard
 /// load.
 const CACHED_PART_MIN: f64 = 0.3;
 
-/// A request that was placed: the index of the request, and the index of its worker.
+/// A request that was placed, as the index of the request and the index of its worker.
 pub(crate) type PlacedRequest = (usize, usize);
 
-/// Decides which worker gets which request. The methods are called in the order of `at`. A worker
-/// takes [`SLOTS`] requests at once; a request that finds all workers full waits until another
-/// request ends. Each method returns the requests that were placed as a result.
+/// Decides which worker gets which request. The methods must be called in the order of `at`. A
+/// worker takes [`SLOTS`] requests at once. A request that finds all workers full waits until
+/// another request ends. Each method returns the requests that were placed as a result.
 pub(crate) trait RequestPlacer {
-    /// Handles the arrival of a request with `tokens` input tokens; `cached` has for each worker
-    /// the tokens of the prompt that it is believed to have cached.
+    /// Handles the arrival of a request with `tokens` input tokens. `cached` has, for each worker,
+    /// the number of the prompt's tokens that the worker is believed to have cached.
     fn submit(&mut self, at: Micros, id: usize, tokens: u64, cached: &[u64]) -> Vec<PlacedRequest>;
 
-    /// Handles the first token of the answer: the worker has prefilled the prompt.
+    /// Handles the first token of the answer, which shows that the worker has prefilled the prompt.
     fn first_token(&mut self, at: Micros, id: usize) -> Vec<PlacedRequest>;
 
     /// Handles the end of the answer, which frees the request's slot.
@@ -67,7 +67,7 @@ impl PlacementRule {
     }
 }
 
-/// Placer that uses Fairgate's core with one tenant.
+/// A placer that uses Fairgate's core with one tenant.
 struct CorePlacer {
     pool: Pool,
     names: Vec<Arc<str>>,
@@ -75,7 +75,7 @@ struct CorePlacer {
 
 impl CorePlacer {
     fn new(workers: usize) -> Self {
-        // The names sort in the order of the numbers.
+        // With padded numbers, the names sort in the order of the numbers.
         let names: Vec<Arc<str>> =
             (0..workers).map(|number| format!("w{number:03}").into()).collect();
         let slots = SLOTS as u64;
@@ -125,7 +125,7 @@ impl RequestPlacer for CorePlacer {
     }
 }
 
-/// Placer for all rules except Fairgate's current one. Counts the load of each worker itself.
+/// A placer for all rules except Fairgate's current one. It counts the load of each worker itself.
 struct CountingPlacer {
     rule: PlacementRule,
     workers: Vec<PlacerWorkerLoad>,

@@ -1,5 +1,5 @@
 //! Prompts without their text, for runs in virtual time. They are divided into the same blocks as
-//! in the simulated workers' caches.
+//! in the caches of the simulated workers.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

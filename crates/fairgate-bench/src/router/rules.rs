@@ -1,4 +1,4 @@
-//! Runs of all placement rules in virtual time: their table, and the bars for Fairgate's rule.
+//! Runs of all placement rules in virtual time, with their table and the bars for Fairgate's rule.
 
 use super::placement::PlacementRule;
 use super::testbed::{self, RouterKind};
@@ -21,8 +21,8 @@ const fn row(name: &'static str, rule: PlacementRule, knowledge: CacheKnowledge)
 const SECOND_EDITION: &str = "rule of the second edition";
 const FAIRGATE: &str = "Fairgate";
 
-/// All rows of the table. Every rule is informed by the caches themselves; Fairgate's rule has
-/// further rows in which the prefix index informs it.
+/// All rows of the table. Every rule has a row in which the caches themselves inform it. Fairgate's
+/// rule has further rows in which the prefix index informs it.
 const ROWS: [RuleRow; 7] = [
     row(SECOND_EDITION, PlacementRule::SecondEdition, CacheKnowledge::Caches),
     row(FAIRGATE, PlacementRule::Core, CacheKnowledge::Caches),
@@ -45,7 +45,7 @@ const ROWS: [RuleRow; 7] = [
     row("most cached", PlacementRule::MostCached, CacheKnowledge::Caches),
 ];
 
-/// Results of one workload on a number of workers: one per rule, in the order of the rows.
+/// The results of one workload on a number of workers: one per rule, in the order of the rows.
 pub(crate) struct RouterBenchCell {
     workload: &'static str,
     workers: usize,
@@ -116,7 +116,7 @@ pub(crate) fn print(cells: &[RouterBenchCell], markdown: bool) {
 }
 
 /// Returns the least percentage of input tokens that Fairgate must save for a workload and number
-/// of workers; `None` if there is no such bar.
+/// of workers; `None` if no bar is set for them.
 fn saved_least(workload: &str, workers: usize) -> Option<f64> {
     match (workload, workers) {
         ("conversations", 4 | 16) => Some(21.0),
@@ -161,7 +161,7 @@ const SAVED_POINTS_MAX: f64 = 2.0;
 const IMBALANCE_OFF_MAX: f64 = 0.1;
 
 /// Checks that Fairgate over HTTP is at least as good as its rule in virtual time, with a
-/// tolerance. `None` for other routers.
+/// tolerance. Returns `None` for other routers.
 pub(crate) fn bar_over_http(cells: &[RouterBenchCell], run: &RouterRun) -> Option<RouterBar> {
     let is_same =
         |cell: &&RouterBenchCell| (cell.workload, cell.workers) == (run.workload, run.workers);

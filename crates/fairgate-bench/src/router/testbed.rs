@@ -17,7 +17,7 @@ use super::RouterBenchOptions;
 use super::classes::CLASSES;
 use super::workload::{ANSWER_TOKENS, RouterWorkload};
 
-/// Number, cache size and speed of the workers in a run.
+/// The number, cache size and speed of the workers in a run.
 pub(crate) struct WorkerSetup {
     pub(crate) workers: usize,
     /// Size of each worker's prefix cache, in tokens.
@@ -28,19 +28,19 @@ pub(crate) struct WorkerSetup {
 
 /// Time that a worker takes for each token of an answer except the first.
 pub(crate) const DECODE_PER_TOKEN: Duration = Duration::from_millis(4);
-/// Slots of each worker. A worker prefills one prompt at a time, and decodes for all its requests
-/// at once.
+/// Number of slots of each worker. A worker prefills one prompt at a time, and decodes all its
+/// requests at once.
 pub(crate) const SLOTS: usize = 16;
-/// Fraction of their time for which the workers would prefill if nothing were cached.
+/// Fraction of the time for which the workers would prefill if no tokens were cached.
 const PREFILL_LOAD: f64 = 0.7;
-/// Ratio of the tokens of all distinct prompts to the size of all caches together.
+/// Ratio of the number of tokens of all distinct prompts to the size of all caches together.
 const CACHED_PART: u64 = 2;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Router between clients and workers.
+/// The router between clients and workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouterKind {
-    /// nginx, which uses one worker after the other.
+    /// nginx, which uses the workers in turn.
     RoundRobin,
     Sglang,
     Vllm,
@@ -60,7 +60,7 @@ impl RouterKind {
     }
 }
 
-/// Iterates over the routers for which the options name a program; nginx and Fairgate are always
+/// Iterates over the routers for which the options name a program. nginx and Fairgate are always
 /// included.
 pub(crate) fn routers(options: &RouterBenchOptions) -> impl Iterator<Item = RouterKind> {
     RouterKind::ALL.into_iter().filter(|router| match router {
@@ -74,8 +74,9 @@ pub(crate) fn routers(options: &RouterBenchOptions) -> impl Iterator<Item = Rout
 pub(crate) struct RouterTestbed {
     folder: PathBuf,
     pub(crate) workers: Vec<Sim>,
-    /// Address of the router; `headers` has the headers that its requests need.
+    /// Address of the router.
     pub(crate) addr: SocketAddr,
+    /// Headers that requests to the router need.
     pub(crate) headers: Vec<(String, String)>,
     _router: RunningProgram,
     fairgate: PathBuf,
@@ -120,7 +121,7 @@ impl RouterTestbed {
         Ok(Self { folder, workers: sims, addr, headers, _router: program, fairgate })
     }
 
-    /// Runs an admin command on the gateway; fails if the router is not Fairgate.
+    /// Runs an admin command on the gateway. Fails if the router is not Fairgate.
     pub(crate) fn admin(&self, args: &[&str]) -> Result<Value> {
         admin(&self.fairgate, self.addr, &self.folder.join("fairgate-data"), args)
     }
@@ -135,8 +136,8 @@ impl RouterTestbed {
     }
 }
 
-/// Returns the workers' setup for a workload. Their speed is such that prefill without any cached
-/// tokens would take the fraction [`PREFILL_LOAD`] of their time.
+/// Returns the setup of the workers for a workload. Their speed is such that prefill without any
+/// cached tokens would take the fraction [`PREFILL_LOAD`] of their time.
 pub(crate) fn worker_setup(workload: &RouterWorkload, workers: usize) -> WorkerSetup {
     let per_token = PREFILL_LOAD * workers as f64 / workload.tokens_per_second;
     WorkerSetup {
@@ -161,7 +162,7 @@ fn worker(size: &WorkerSetup) -> Result<Sim> {
     Ok(Sim::start(([127, 0, 0, 1], 0).into(), options)?)
 }
 
-/// Waits until a router answers requests, which it may do only after it has checked its workers.
+/// Waits until a router answers requests. Some routers check their workers before they answer.
 async fn wait_ready(addr: SocketAddr) -> Result<()> {
     let deadline = Instant::now() + READY_WITHIN;
     while !answers(addr, "/health") && !answers(addr, "/healthz") {
@@ -195,8 +196,8 @@ fn nginx(folder: &Path, addr: SocketAddr, workers: &[SocketAddr]) -> Result<Runn
     start("nginx", &mut command, folder, addr)
 }
 
-/// Starts sglang-router or vllm-router, which take the same arguments. Each keeps its own model of
-/// the workers' caches, with its default limits.
+/// Starts sglang-router or vllm-router, which take the same arguments. Each tracks the workers'
+/// caches by itself, with its default limits.
 fn peer(
     program: Option<&Path>,
     first: &[&str],

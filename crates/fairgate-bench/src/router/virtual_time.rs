@@ -1,7 +1,7 @@
 //! Runs of both workloads in virtual time, to compare placement rules. Virtual time here means a simulation with its
 //! own clock, without HTTP.
 //!
-//! The workers behave as those of the testbed: each prefills one prompt at a time, in the order of
+//! The workers behave as those of the testbed. Each prefills one prompt at a time, in the order of
 //! arrival, and its cache evicts the least recently used blocks. Agents send their next request
 //! after each answer, as the testbed's clients do. A rule either sees the real contents of all
 //! caches, so that results differ only by the rules, or is informed by a prefix index, as in the
@@ -25,12 +25,12 @@ use super::workload::{
     ANSWER_TOKENS, AgentSession, RouterWorkload, SESSIONS_PER_WORKER, WorkloadKind,
 };
 
-/// Source from which a rule learns what the workers have cached.
+/// The source from which a rule learns what the workers have cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheKnowledge {
     /// The real contents of the caches.
     Caches,
-    /// A prefix index that assumes each cache to be `stated` times as large as it is.
+    /// A prefix index that assumes that each cache is `stated` times as large as it is.
     Index { stated: u64 },
 }
 
@@ -42,15 +42,16 @@ pub(crate) const AGENT_RUNS: u64 = 10;
 pub(crate) struct RuleOutcome {
     /// Fraction (0 to 1) of all input tokens that was cached.
     pub(crate) saved: f64,
-    /// Prefill tokens of the worker that has the most, divided by the mean over all workers. This
-    /// is the mean of that ratio over the runs.
+    /// Prefill tokens of the worker that has the most, divided by the mean over all workers; the
+    /// mean of that ratio over the runs.
     pub(crate) imbalance: f64,
-    /// Imbalance computed from each worker's sum over all runs. It shows whether the rule prefers a
-    /// certain worker; an imbalance that favours different workers in different runs cancels out.
+    /// The imbalance of each worker's sum over all runs. It shows whether the rule prefers a
+    /// certain worker, because an imbalance that favours different workers in different runs
+    /// cancels out.
     pub(crate) imbalance_over_all: f64,
-    /// Slot time of the worker that has the most, divided by the mean over all workers. Slot time is the time from
-    /// sending a request to the end of its answer, with queueing at the worker, prefill and decode. This is the mean of
-    /// that ratio over the runs.
+    /// Slot time of the worker that has the most, divided by the mean over all workers; the mean of
+    /// that ratio over the runs. Slot time is the time from sending a request to the end of its
+    /// answer, with queueing at the worker, prefill and decode.
     pub(crate) slot_time_imbalance: f64,
     /// Time to the first token of each request of all runs, sorted.
     first_tokens: Vec<Duration>,
@@ -103,7 +104,7 @@ fn run_once(
         }
         WorkloadKind::Agents => {
             for agent in 0..size.workers * SESSIONS_PER_WORKER {
-                // The first run has the sessions of the run over HTTP.
+                // The first run has the same sessions as the run over HTTP.
                 run.sessions.push(AgentSessions::new(number << 16 | agent as u64));
                 run.next_turn(agent, Duration::ZERO);
             }
@@ -178,7 +179,7 @@ enum VirtualEvent {
     End(usize),
 }
 
-/// Sessions that one agent runs one after another, with seeds computed as over HTTP.
+/// The sessions that one agent runs one after another. Their seeds are the same as over HTTP.
 struct AgentSessions {
     agent: u64,
     number: u64,
@@ -249,7 +250,7 @@ impl VirtualRun {
     fn send(&mut self, at: Duration, (id, place): PlacedRequest) {
         self.beliefs.sent(id, place);
         let (request, worker) = (&mut self.requests[id], &mut self.workers[place]);
-        // The last token is never cached: the first output token is computed from it.
+        // The last token is never cached, because the first output token is computed from it.
         request.cached =
             worker.cached(&request.prompt).min(request.prompt.tokens.saturating_sub(1));
         let tokens = request.prompt.tokens - request.cached;
@@ -289,7 +290,7 @@ impl VirtualWorker {
     }
 }
 
-/// State of the source from which a rule learns what the workers have cached.
+/// The state of the source from which a rule learns what the workers have cached.
 enum CacheBeliefs {
     Caches,
     Index(Box<IndexedBeliefs>),
@@ -338,8 +339,8 @@ impl CacheBeliefs {
     }
 }
 
-/// Builds the chain of hashes that the gateway would build for the prompt's text. The text is 4
-/// bytes per token, derived from the prompt's block hashes.
+/// Builds the chain of hashes that the gateway would build for the prompt's text. The text has 4
+/// bytes per token and is derived from the prompt's block hashes.
 fn chain(prompt: &BlockPrompt) -> PromptChain {
     const KEY: SecretKey = SecretKey::new([7; 16]);
     let mut builder =
@@ -354,7 +355,7 @@ fn chain(prompt: &BlockPrompt) -> PromptChain {
     builder.finish(prompt.tokens)
 }
 
-/// A cache of blocks that evicts the least recently used one.
+/// A cache of blocks that evicts the least recently used block.
 struct LruBlockCache {
     capacity: u64,
     clock: u64,

@@ -1,5 +1,5 @@
-//! The workloads: recorded conversations sent at their recorded times, or agents that send the next
-//! request after each answer.
+//! The workloads: recorded conversations that are sent at their recorded times, and agents that
+//! send the next request after each answer.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::prompt::{BlockPrompt, SeededText};
 
-/// Tokens of one block in the trace. Each block is replaced by [`BLOCK_TOKENS`] tokens, an eighth
-/// of that.
+/// Number of tokens of one block in the trace. Each block is replaced by an eighth of that,
+/// [`BLOCK_TOKENS`] tokens.
 const TRACE_BLOCK_TOKENS: u64 = 512;
 pub(crate) const BLOCK_TOKENS: u64 = 64;
 const BYTES_PER_TOKEN: usize = 4;
@@ -37,21 +37,21 @@ pub(crate) struct RouterWorkload {
     pub(crate) name: &'static str,
     pub(crate) time: Duration,
     pub(crate) kind: WorkloadKind,
-    /// Expected input tokens per second, cached or not. The workers' speed is derived from this
-    /// number.
+    /// Expected number of input tokens per second, cached or not. The workers' speed is derived
+    /// from this number.
     pub(crate) tokens_per_second: f64,
     /// Fraction (0 to 1) of all input tokens that one unlimited cache shared by all workers would
     /// save; `None` if it is not known in advance.
     pub(crate) repeated: Option<f64>,
-    /// Number of tokens in all distinct prefixes, which is the size of a cache that keeps
-    /// everything.
+    /// Number of tokens in all distinct prefixes, which is the size of a cache that keeps all of
+    /// them.
     pub(crate) distinct_tokens: u64,
 }
 
 pub(crate) enum WorkloadKind {
     /// Recorded requests, each sent at its recorded time.
     Conversations(Vec<TraceRequest>),
-    /// Sessions generated from seeds, as many as the time of the run allows.
+    /// Sessions that are generated from seeds, as many as fit into the time of the run.
     Agents,
 }
 
@@ -99,7 +99,8 @@ impl RouterWorkload {
     /// Returns the workload of agents, whose sessions have a growing history.
     pub(crate) fn agents(time: Duration) -> Self {
         let mean = (SYSTEM_TOKENS + TURNS / 2 * 320) as f64;
-        // About as many requests per second as the conversations have, and as many distinct tokens.
+        // There are about as many requests per second as in the conversations, and as many distinct
+        // tokens.
         let requests_per_second = 40.0;
         let distinct = requests_per_second * time.as_secs_f64() * 340.0;
         Self {
@@ -150,8 +151,8 @@ impl TraceRequest {
         }))
     }
 
-    /// Builds the HTTP body. A block's text depends only on its id, so that equal ids give equal
-    /// text.
+    /// Builds the HTTP body. The text of a block depends only on its id, so that equal ids give
+    /// equal texts.
     pub(crate) fn body(&self) -> String {
         let mut text = String::new();
         for &block in &self.blocks {
@@ -162,7 +163,7 @@ impl TraceRequest {
     }
 }
 
-/// History of one agent's session.
+/// The history of one agent's session.
 pub(crate) struct AgentSession {
     rng: SeededRng,
     messages: Vec<(&'static str, SeededText)>,

@@ -1,8 +1,8 @@
-//! Comparison of the honest tenants' answers before and during the attack of `soak --attackers`.
+//! Compares the honest tenants' answers before and during the attack of `soak --attackers`.
 //!
 //! Both halves of the run have the same tenants, weights and clients. In the first half attackers behave as honest
 //! clients of their pool, so each honest tenant gets the answers that its weight is due among honest tenants. In the
-//! second half it must get at least the fraction [`KEPT_MIN`] of that number.
+//! second half each honest tenant must get at least the fraction [`KEPT_MIN`] of that number.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use super::client_results::SoakResults;
 
 /// Least fraction (0 to 1) of its answers that an honest tenant keeps during the attack.
 const KEPT_MIN: f64 = 0.9;
-/// Divisor that gives the part of each half that is not counted. In this time, at the beginning of the half, queues
-/// fill and estimates are learned.
+/// Divisor of a half's length that gives the time at its beginning that does not count. In this time, queues fill and
+/// estimates are learned.
 const WARM_UP_PART: u32 = 6;
 
 /// Result of the comparison.
 pub(super) struct SoakAttackComparison {
     /// One line per honest tenant, for the log.
     pub(super) lines: Vec<String>,
-    /// Honest tenants that lost too much, one sentence each.
+    /// Honest tenants that lost too many answers, with one sentence for each.
     pub(super) problems: Vec<String>,
 }
 

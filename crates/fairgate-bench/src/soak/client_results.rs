@@ -38,9 +38,10 @@ impl EndedAnswer {
 /// Result of one request.
 #[derive(Debug)]
 pub(super) enum SoakRequestResult {
-    /// The answer arrived completely. Has the request id and the answer's result.
+    /// The answer arrived completely. Contains the request id and the answer's result.
     End(String, EndedAnswer),
-    /// A lease was granted, held and settled. Has its id, the index of its tenant and the time.
+    /// A lease was granted, held and settled. Contains the lease's id, the index of its tenant and
+    /// the time of the settlement.
     LeaseSettled(String, usize, Instant),
     /// The answer arrived completely but without a request id, which should not happen.
     WithoutId,
@@ -58,7 +59,7 @@ pub(super) struct SoakResults {
     /// Results of complete answers, by request id.
     pub(super) ended: HashMap<String, EndedAnswer>,
     pub(super) cut: Vec<String>,
-    /// Settled leases: index of the tenant and time of the settlement.
+    /// The settled leases, each with the index of its tenant and the time of its settlement.
     pub(super) leases: Vec<(usize, Instant)>,
     pub(super) unknown: u64,
     pub(super) nameless: u64,
@@ -129,10 +130,11 @@ pub(super) fn statuses_of<'a>(ended: impl Iterator<Item = &'a EndedAnswer>) -> S
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the error code in an answer's body, or in the last event of a streamed body.
+/// Returns the error code in an answer's body, or in the last event of a streamed body; `None`
+/// without an error.
 pub(super) fn error_code(body: &[u8]) -> Option<String> {
-    // An error is short, and nothing comes after it. Text of a model cannot be mistaken for one,
-    // because its quotes are escaped.
+    // An error is short and at the end of the body. Text of a model cannot be mistaken for an
+    // error, because the quotes in the text are escaped.
     let end = &body[body.len().saturating_sub(2048)..];
     let end = String::from_utf8_lossy(end);
     let error = &end[end.rfind("\"error\":")?..];

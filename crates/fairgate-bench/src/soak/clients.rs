@@ -1,5 +1,5 @@
-//! The soak's clients. Each sends its next request when the last one has ended, behaves as its
-//! tenant's habit says, and records its own results.
+//! The soak's clients. Each client sends its next request when its last request has ended, behaves
+//! according to its tenant's habit, and records its own results.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,14 +18,15 @@ use super::tenants::{ClientHabit, SoakTenant, body};
 use super::{lease_clients, slow_readers};
 use crate::http::{self, BenchRequest, BenchResponse};
 
-/// Time limit of an answer. It is longer than the longest wait in the queue plus the longest
-/// answer.
+/// Longest time that a client waits for an answer. It exceeds the longest wait in the queue plus
+/// the longest answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// All clients of a running soak.
 pub(super) struct SoakClients {
     stop: Arc<AtomicBool>,
-    /// True once attackers behave as their habit says; before, they behave as honest clients.
+    /// True once attackers behave according to their habit. Before that, they behave as honest
+    /// clients.
     attack: Arc<AtomicBool>,
     ended: Arc<AtomicU64>,
     tasks: JoinSet<SoakResults>,
@@ -62,7 +63,7 @@ impl SoakClients {
         Self { stop, attack, ended, tasks }
     }
 
-    /// Lets attackers attack from their next request on.
+    /// Makes the attackers attack from their next request on.
     pub(super) fn begin_attack(&self) {
         self.attack.store(true, Relaxed);
     }
@@ -100,15 +101,15 @@ struct SoakClient {
     seen: SoakResults,
 }
 
-/// Moment at which a client plans to end its request.
+/// The moment at which a client plans to end its request.
 #[derive(Clone, Copy)]
 enum PlannedEnd {
     ReadAll,
-    /// Leave after that many bytes of the answer.
+    /// The client leaves after this number of bytes of the answer.
     LeaveAfterBytes(usize),
-    /// Leave after that time, even if nothing of the answer has arrived.
+    /// The client leaves after this time, even if no byte of the answer has arrived.
     LeaveAfter(Duration),
-    /// Leave when the model has reported the end of its text, before the usage arrives.
+    /// The client leaves when the model has reported the end of its text, before the usage arrives.
     LeaveAtFinish,
 }
 
@@ -117,12 +118,12 @@ impl SoakClient {
         while !stop.load(Relaxed) {
             let result = self.one().await;
             let pause = match &result {
-                // A refused client retries a moment later, as the response asks.
+                // A refused client waits 100 ms before it tries again.
                 SoakRequestResult::End(_, ended) if ended.status == 429 || ended.status == 503 => {
                     100
                 }
                 SoakRequestResult::End(..) => 0,
-                // The gateway may be away, so wait a little.
+                // The gateway may be unavailable, so the client waits up to 50 ms.
                 _ => self.rng.range(0..=50),
             };
             if matches!(result, SoakRequestResult::End(..)) {
@@ -206,7 +207,7 @@ fn has_stopped(body: &[u8]) -> bool {
     ["stop", "length"].iter().any(|reason| end.contains(&format!("\"finish_reason\":\"{reason}\"")))
 }
 
-/// Classifies the result of a request by its answer, or by the part of it that arrived.
+/// Classifies the result of a request by its answer, or by the part of the answer that arrived.
 pub(super) fn classify_result(
     answer: Option<io::Result<BenchResponse>>,
     id: Option<String>,

@@ -1,26 +1,26 @@
-//! The plan of failures, which depends only on the length of the run and its seed.
+//! The plan of the disasters, which depends only on the length of the run and its seed.
 //!
-//! Times of disasters are fractions of the run, so that a run of one minute has the same disasters
-//! as one of ten minutes, each a tenth as long. The order is deliberate. First the disk gets full
-//! while the database is available, so rows go to the database instead. Then the database becomes
-//! unavailable too, and no rows can be kept. The second SIGKILL comes while the database is
-//! unavailable. The rows of that time are only in the spool, and the next gateway process must
-//! write them to the database.
+//! Times of disasters are fractions of the run. A run of one minute therefore has the same
+//! disasters as a run of ten minutes, each a tenth as long. The order is deliberate. First the disk
+//! becomes full while the database is available, so rows are written to the database only. Then the
+//! database becomes unavailable too, and no rows can be kept. The gateway gets its second SIGKILL
+//! while the database is unavailable. The rows of that time are only in the spool, and the next
+//! gateway process must write them to the database.
 
 use std::fmt;
 use std::time::Duration;
 
 use fairgate_testkit::workload::SeededRng;
 
-/// One failure, or the repair of one.
+/// A disaster, or its repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SoakDisaster {
     WorkerKilled(usize),
     WorkerBack(usize),
-    /// PostgreSQL is stopped by SIGSTOP: connections stay open, and nothing is answered.
+    /// PostgreSQL is stopped by SIGSTOP. Its connections stay open, and queries get no answer.
     DatabaseHangs,
     DatabaseGoesOn,
-    /// PostgreSQL is shut down: connections break, and new ones are refused.
+    /// PostgreSQL is shut down. Its connections break, and new connections are refused.
     DatabaseStopped,
     DatabaseStarted,
     GatewayKilled,
@@ -61,9 +61,9 @@ const FIXED: [(RunThousandths, SoakDisaster); 8] = [
 ];
 /// Greatest time by which the seed shifts the disasters in [`FIXED`].
 const JITTER: RunThousandths = 20;
-/// Interval at which one of the workers is killed. The worker is restarted after [`WORKER_AWAY`] at
-/// the latest.
+/// Interval at which one of the workers is killed.
 const WORKER_EVERY: RunThousandths = 100;
+/// Longest time from the kill of a worker to its restart.
 const WORKER_AWAY: Duration = Duration::from_secs(10);
 
 /// Returns the disasters of a run of the given length, in order of time.

@@ -1,9 +1,9 @@
-//! The disk with the gateway's data folder and log, which can be filled.
+//! The disk with the gateway's data folder and log. The soak can fill it.
 //!
 //! If possible, the disk is a small file system in memory, on which a write fails with ENOSPC as on
-//! a real disk. It is mounted in its own mount namespace, which exists as long as the process that
-//! holds it. No other program on the machine sees the file system, and nothing of it remains
-//! afterwards. The files are accessed through `/proc/PID/root` of the holding process.
+//! a real disk. It is mounted in its own mount namespace, which ends with the process that holds
+//! the namespace. Other programs on the machine do not see the file system, and it leaves no files
+//! behind. The files are accessed through `/proc/PID/root` of the holding process.
 //!
 //! Such a file system needs root, or a kernel that allows unprivileged user namespaces. Without
 //! either, the soak sets the gateway's limit on the size of files instead. While the limit is 0,
@@ -16,7 +16,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Size of the small file system. The rows of one minute take about 10 MiB, and the journal 16 MiB.
+/// Size of the small file system, in MiB. The rows of one minute take about 10 MiB, and the journal
+/// takes 16 MiB.
 const SIZE_MIB: u64 = 96;
 
 /// The disk of the gateway.
@@ -26,9 +27,9 @@ pub(super) struct SoakDisk {
 }
 
 enum SoakDiskKind {
-    /// A small file system, whose mount namespace this process holds.
+    /// A small file system in memory. The process holds its mount namespace.
     Small(Child),
-    /// An ordinary folder, and the reason why no small file system could be mounted.
+    /// An ordinary folder. Contains the reason why no small file system could be mounted.
     Limited(String),
 }
 
@@ -88,7 +89,7 @@ impl SoakDisk {
             SoakDiskKind::Small(_) => {
                 let mut file = File::create(self.filler())?;
                 let piece = vec![0; 64 << 10];
-                // Smaller pieces at the end, or there would be room for some more rows.
+                // With smaller pieces at the end, no room is left for another row.
                 for size in [piece.len(), 4096, 1] {
                     while file.write_all(&piece[..size]).is_ok() {}
                 }
@@ -98,7 +99,7 @@ impl SoakDisk {
         }
     }
 
-    /// Makes room on the disk again after [`Self::fill`], with the same `pid`.
+    /// Undoes [`Self::fill`], so that writes succeed again. `pid` must be the same.
     pub(super) fn free(&self, pid: u32) -> Result<()> {
         match self.kind {
             SoakDiskKind::Small(_) => Ok(fs::remove_file(self.filler())?),

@@ -1,5 +1,5 @@
-//! Clients that take leases and call no model. They hold a slot for a moment, and then report a usage, as if they had
-//! made a call.
+//! Clients that take leases and call no model. They hold a slot for a moment and then report usage, as if they had
+//! called a model.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ const HONEST_HOLD_MS: std::ops::RangeInclusive<u64> = 50..=250;
 /// Longest time for which a call waits for a grant, in milliseconds.
 const WAIT_MS: u64 = 5000;
 
-/// Takes one lease, holds it and reports its end. The result counts as a good answer if the lease
-/// was granted and its report accepted.
+/// Takes one lease, holds it and reports its end. An honest client's result is a settled lease if
+/// the lease was granted and the report accepted.
 pub(super) async fn one(
     request: BenchRequest,
     habit: ClientHabit,
@@ -31,7 +31,7 @@ pub(super) async fn one(
 ) -> SoakRequestResult {
     let is_honest = habit == ClientHabit::HonestLease;
     let hold_ms = if is_honest { rng.range(HONEST_HOLD_MS) } else { 1000 };
-    // An honest client uses 10 tokens in a millisecond.
+    // An honest client uses 10 tokens per millisecond.
     let cost = if is_honest { hold_ms * 10 } else { 1 };
     let open = LeaseSubmissionBody {
         pool: Some(LEASE_POOL.into()),
@@ -62,7 +62,7 @@ pub(super) async fn one(
     }
 }
 
-/// Draws a report of a client that wants to pay nothing for its slot, or wants to stop the other clients. Returns the
+/// Draws a false report at random, which avoids the cost of the slot or tries to stop the other clients. Returns the
 /// last part of the call's path and the body.
 fn lie(rng: &mut SeededRng) -> (&'static str, Value) {
     match rng.range(0..=4) {
@@ -77,7 +77,7 @@ fn lie(rng: &mut SeededRng) -> (&'static str, Value) {
     }
 }
 
-/// Answer to one call about a lease.
+/// The answer to one call about a lease.
 struct LeaseCallAnswer {
     status: u16,
     request_id: Option<String>,
@@ -94,7 +94,7 @@ impl LeaseCallAnswer {
     }
 }
 
-/// Sends one call; returns `None` if the connection broke.
+/// Sends one call and returns its answer; `None` if the connection broke.
 async fn call(request: &BenchRequest) -> Option<LeaseCallAnswer> {
     let answer =
         http::send(request, ANSWER_TIMEOUT, |_, _| ControlFlow::Continue(())).await.ok()?;

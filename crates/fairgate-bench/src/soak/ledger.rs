@@ -15,7 +15,7 @@ use super::tenants::FILE_BUDGET_TOKENS;
 pub(super) struct SoakLedgerRow {
     status: i64,
     outcome: String,
-    /// Number of final rows that the request has; 1 is correct.
+    /// Number of the request's final rows; 1 is correct.
     finals: u32,
     /// Description of all final rows of the request, for messages.
     summary: String,
@@ -23,14 +23,14 @@ pub(super) struct SoakLedgerRow {
 
 /// Result of the comparison.
 pub(super) struct LedgerComparison {
-    /// Differences between the ledger and the clients' results, one sentence each.
+    /// Differences between the ledger and the clients' results, with one sentence for each kind.
     pub(super) problems: Vec<String>,
     /// Summary of the ledger in numbers, as text.
     pub(super) summary: String,
 }
 
-/// Waits until no budget has a reservation. Reservations of a killed gateway are charged when the
-/// gateway's lease has run out.
+/// Waits until the database has no reservations, for at most `patience`. Reservations of a killed
+/// gateway are charged when the gateway's lease has run out.
 pub(super) async fn wait_nothing_reserved(database: &Client, patience: Duration) -> Result<()> {
     let deadline = Instant::now() + patience;
     while number(database, RESERVATIONS).await? > 0 && Instant::now() < deadline {
@@ -98,7 +98,7 @@ async fn number(database: &Client, sql: &str) -> Result<i64> {
 }
 
 async fn rows(database: &Client) -> Result<HashMap<String, SoakLedgerRow>> {
-    // The gateway's own probes of a provider have rows too, and no client.
+    // The gateway's own probes of a provider have rows too, but no client.
     let sql = "SELECT request, status, outcome, attempt, tenant FROM attempts WHERE last_attempt AND tenant <> $1";
     let mut rows: HashMap<String, SoakLedgerRow> = HashMap::new();
     for row in database.query(sql, &[&GATEWAY_TENANT]).await? {
@@ -147,8 +147,8 @@ fn check_rows(rows: &HashMap<String, SoakLedgerRow>, seen: &SoakResults) -> Vec<
     let differs = |id: &String, status: u16| {
         rows.get(id).filter(|row| row.status != i64::from(status)).map(|row| (id.clone(), row))
     };
-    // An error is sent with or without a row. If the disk was full, its row was lost with the
-    // killed process, and the next process found its reservation.
+    // A client gets an error even if the request's row cannot be kept. If the disk was full, the
+    // row was lost with the killed process, and the next process wrote a row from the reservation.
     let is_guess = |row: &SoakLedgerRow, status: u16| row.outcome == "lost" && status >= 500;
     let differ: Vec<_> = accountable()
         .filter_map(|(id, ended)| differs(id, ended.status).zip(Some(ended)))

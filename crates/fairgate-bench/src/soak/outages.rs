@@ -1,9 +1,9 @@
-//! Outages of the gateway, its disk, the database and the workers; and the longest time that a
-//! tenant went without an answer while it could be served.
+//! Outages of the gateway, its disk, the database and the workers. From them follows the longest
+//! time that a tenant got no answer although it could be served.
 
 use std::time::{Duration, Instant};
 
-/// Component of the testbed that can have an outage.
+/// A component of the testbed that can have an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutagePart {
     Gateway,
@@ -13,10 +13,10 @@ pub(super) enum OutagePart {
     Worker,
 }
 
-/// Beginning and end of a span of time.
+/// A span of time, as its beginning and its end.
 type OutageSpan = (Instant, Instant);
 
-/// Outages of all components since the beginning of the run.
+/// The outages of all components since the beginning of the run.
 #[derive(Debug)]
 pub(super) struct SoakOutages {
     since: Instant,
@@ -25,7 +25,7 @@ pub(super) struct SoakOutages {
 }
 
 impl SoakOutages {
-    /// Creates a log without outages that begins at `since`.
+    /// Creates an empty log of outages that begins at `since`.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, ended: Vec::new(), under_way: Vec::new() }
     }
@@ -44,8 +44,8 @@ impl SoakOutages {
         }
     }
 
-    /// Returns whether a component was unavailable at the time `at`, or within the duration `moment` before it. This
-    /// duration covers effects that outlast an outage.
+    /// Returns whether a component was unavailable at the time `at`, or within the duration
+    /// `moment` before it. The duration `moment` covers effects that outlast an outage.
     pub(super) fn was_away(&self, part: OutagePart, at: Instant, moment: Duration) -> bool {
         self.spans(part).any(|span| holds(span, at, moment))
     }
@@ -60,9 +60,9 @@ impl SoakOutages {
         self.ended.iter().filter(move |(away, _)| *away == part).map(|(_, span)| *span)
     }
 
-    /// Returns the spans in which a tenant could not be served: without a gateway, or while the
-    /// gateway refuses new requests because its disk takes no rows. For a tenant with a budget,
-    /// outages of the database are included.
+    /// Returns the spans in which a tenant could not be served, which are the outages of the
+    /// gateway and of its disk. Without a disk for its rows, the gateway refuses new requests. For
+    /// a tenant with a budget, outages of the database are included.
     fn unserved(&self, budget: bool) -> Vec<OutageSpan> {
         let mut spans: Vec<OutageSpan> =
             self.spans(OutagePart::Gateway).chain(self.spans(OutagePart::Disk)).collect();

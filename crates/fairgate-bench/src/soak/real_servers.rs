@@ -1,7 +1,7 @@
-//! Real servers written by others: llama.cpp's own server, with a small model of random weights,
+//! Real servers by other projects: llama.cpp's own server, with a small model of random weights,
 //! and an application on uvicorn. Their sources are in `tests/backends`. Bursts of streams keep all
-//! slots of the servers taken and further requests queued. Between bursts there are quiet times in
-//! which uvicorn closes its idle connections. A stream may fail only because of its server or a
+//! slots of the servers occupied and further requests queued. Between bursts are idle times in
+//! which uvicorn closes its connections. A stream may fail only because of its server or a
 //! disaster.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,8 @@ use super::testbed::GatewayRestarts;
 use crate::http::{self, BenchRequest, BenchResponse, CHAT_PATH};
 
 const SLOTS: usize = 4;
-/// Number of parallel streams per server during a burst, eight times the server's slots.
+/// Number of parallel streams per server during a burst. It is eight times the number of the
+/// server's slots.
 const AT_ONCE: usize = 32;
 const BURSTS: u32 = 20;
 /// Number of malformed requests in a burst, in addition to the streams.
@@ -35,7 +36,7 @@ const POISON: usize = 5;
 /// Time that the streams may take beyond the planned length of the run.
 const OVERTIME: Duration = Duration::from_secs(120);
 
-/// A real server, and the name of the model under which the gateway's clients request it.
+/// A real server, and the name of the model with which clients request it from the gateway.
 pub(super) struct RealServer {
     pub(super) model: &'static str,
     addr: SocketAddr,
@@ -83,17 +84,18 @@ impl RealServer {
     }
 }
 
-/// Results of all streams to the real servers.
+/// The results of all streams from the real servers.
 #[derive(Debug, Default)]
 pub(super) struct RealServerReport {
     pub(super) seen: SoakResults,
     /// Number of complete streams, by model.
     whole: BTreeMap<&'static str, u64>,
-    /// Number of streams that broke off because the gateway was killed.
+    /// Number of streams that broke because the gateway was killed.
     killed: u64,
     /// Number of streams that were refused because no row could be kept.
     refused: u64,
-    /// Descriptions of all other streams, with the end of each answer.
+    /// Descriptions of the streams that failed for any other reason, each with the end of its
+    /// answer.
     failed: Vec<String>,
 }
 
@@ -142,7 +144,7 @@ impl RealServerReport {
     }
 }
 
-/// Client that requests streams of the real servers through the gateway.
+/// A client that requests streams from the real servers through the gateway.
 #[derive(Clone)]
 pub(super) struct RealServerClient {
     pub(super) addr: SocketAddr,
@@ -151,7 +153,7 @@ pub(super) struct RealServerClient {
     pub(super) lives: Arc<GatewayRestarts>,
 }
 
-/// Requests `streams` streams of each model, in bursts that are spread over `length`.
+/// Requests `streams` streams of each model, in bursts that are spread evenly over `length`.
 pub(super) async fn streams(
     asker: RealServerClient,
     models: Vec<&'static str>,
@@ -187,8 +189,8 @@ pub(super) async fn streams(
 }
 
 impl RealServerClient {
-    /// Runs one client of a burst, which requests streams until `left` is used up or the deadline
-    /// passes.
+    /// Runs one client of a burst. The client requests streams until `left` reaches 0 or the
+    /// deadline passes.
     async fn ask_until_none_is_left(
         self,
         model: &'static str,
@@ -207,9 +209,9 @@ impl RealServerClient {
         report
     }
 
-    /// Requests one stream. Returns true if the stream counts as complete or failed. Returns false
-    /// if the gateway was unavailable, was killed during the stream, or could keep no row; then the
-    /// caller tries again.
+    /// Requests one stream. Returns true if the stream was complete or failed. Returns false if the
+    /// gateway was unavailable, was killed during the stream, or could keep no row. The caller must
+    /// then try again.
     async fn one(&self, model: &'static str, tenant: usize, report: &mut RealServerReport) -> bool {
         let body = json!({
             "model": model,
@@ -245,7 +247,8 @@ impl RealServerClient {
         counted
     }
 
-    /// Sends malformed requests, to which the server must respond with its own error.
+    /// Sends requests with an image that cannot be decoded, so that the server answers with its own
+    /// error.
     async fn poison(self, model: &'static str) -> RealServerReport {
         let mut report = RealServerReport::default();
         let tenant = TENANTS.iter().position(|tenant| tenant.habit == ClientHabit::Poison);

@@ -1,5 +1,5 @@
-//! Clients that read slowly: over HTTP/1.1 with a small receive buffer and pauses, or over HTTP/2
-//! with a window of one byte.
+//! Clients that read slowly, either over HTTP/1.1 with a small receive buffer and pauses, or over
+//! HTTP/2 with a window of one byte.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ use super::client_results::{EndedAnswer, SoakRequestResult, error_code};
 use super::clients::{ANSWER_TIMEOUT, classify_result};
 use crate::http::{self as plain, BenchRequest, BenchResponse};
 
-/// Receive buffer of a client that does not read, in bytes; the kernel may use more.
+/// Size of a slow HTTP/1.1 client's receive buffer, in bytes. The kernel may use a larger buffer.
 const RECEIVE_BUFFER: u32 = 4096;
 /// Time for which some HTTP/1.1 clients stop reading. It is longer than `limits.body_timeout` of
 /// the soak's gateway.
 const STALL: Duration = Duration::from_secs(7);
 
-/// Sends a request and reads single bytes of the answer with pauses, sometimes after not reading at
-/// all for [`STALL`]. Then either leaves or reads the rest.
+/// Sends a request and reads single bytes of the answer with pauses. Some clients first stop
+/// reading for [`STALL`]. At the end the client either leaves or reads the rest.
 pub(super) async fn http1(
     call: &BenchRequest,
     tenant: usize,
@@ -47,7 +47,7 @@ async fn read_http1(
     stream.write_all(&plain::request(call)).await?;
     let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
     let mut piece = [0; 65536];
-    // After the first byte there is something to read.
+    // The first byte shows that the answer has begun.
     let n = timeout(ANSWER_TIMEOUT, stream.read(&mut piece[..1])).await.map_err(late)??;
     answer.append(&piece[..n]);
     if rng.percent(20) {
@@ -70,8 +70,8 @@ async fn read_http1(
     }
 }
 
-/// Sends a request and reads the answer byte by byte with a window of one byte. Either leaves in
-/// the middle or reads to the end.
+/// Sends a request and reads the answer byte by byte with a window of one byte. The client either
+/// leaves in the middle or reads to the end.
 pub(super) async fn http2(
     call: &BenchRequest,
     tenant: usize,

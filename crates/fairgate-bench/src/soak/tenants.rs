@@ -1,5 +1,5 @@
-//! The tenants of the soak and their habits. Honest tenants must be served whatever the other
-//! tenants do.
+//! The tenants of the soak and their habits. Honest tenants must be served regardless of the other
+//! tenants' behaviour.
 
 use fairgate_testkit::workload::SeededRng;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::http::CHAT_PATH;
 /// A tenant of the soak.
 pub(super) struct SoakTenant {
     pub(super) name: &'static str,
-    /// Weight of the tenant's group, in which there is no other tenant.
+    /// Weight of the tenant's group. The group has no other tenant.
     pub(super) weight: u64,
     pub(super) habit: ClientHabit,
-    /// Number of the tenant's clients, each with one request at a time.
+    /// Number of the tenant's clients. Each client has one request at a time.
     pub(super) clients: usize,
     /// True if the tenant has a budget, so that each of its requests reserves tokens.
     pub(super) budget: bool,
@@ -39,17 +39,18 @@ pub(super) enum ClientHabit {
     Leave,
     /// Send embeddings with many input tokens, which take little time.
     HugeEmbeddings,
-    /// Send requests with `max_tokens: 1` that hold a slot for a second and then fail.
+    /// Send requests with `max_tokens: 1` that hold a slot for one second and then fail.
     HoldSlots,
-    /// Send PDF files under a budget that has room for few of them.
+    /// Send PDF files under a budget that suffices for only a few files.
     SendFiles,
-    /// Name responses, items and prompts that belong to somebody else.
+    /// Send requests that name responses, items and prompts of other tenants.
     NameForeignIds,
     /// Send requests to the hosted model, and read the answers.
     HonestHosted,
     /// Send requests to another model of the hosted account, and read the answers.
     HonestHostedOther,
-    /// Send requests to that other model. The provider refuses them because of limits, credit or a credential.
+    /// Send requests to the same model as [`HonestHostedOther`](Self::HonestHostedOther). The
+    /// provider refuses them because of limits, credit or a credential.
     ProvokeProvider,
     /// Take leases, hold them for a moment and report their usage.
     HonestLease,
@@ -58,13 +59,14 @@ pub(super) enum ClientHabit {
 }
 
 impl ClientHabit {
-    /// Returns whether the tenant must be served whatever the others do.
+    /// Returns whether the tenant is honest, and must be served regardless of the other tenants'
+    /// behaviour.
     pub(super) fn is_honest(self) -> bool {
         let hosted = matches!(self, Self::HonestHosted | Self::HonestHostedOther);
         hosted || matches!(self, Self::Honest | Self::HonestLease)
     }
 
-    /// Returns the habit of an honest client of the same pool, which attackers have until the
+    /// Returns the habit of an honest client of the same pool. Attackers have this habit until the
     /// attack begins.
     pub(super) fn before_attack(self) -> Self {
         match self {
@@ -92,7 +94,7 @@ impl ClientHabit {
 }
 
 /// Tenants of `soak --attackers`. The weights are such that each honest tenant gets some hundred
-/// answers in half a minute: with fewer, chance alone moves their number by a tenth.
+/// answers in half a minute. With fewer answers, chance alone would change their number by a tenth.
 pub(super) const ATTACKED_TENANTS: [SoakTenant; 14] = [
     tenant("gold", 400, ClientHabit::Honest, 16, false),
     tenant("silver", 300, ClientHabit::Honest, 16, false),
@@ -133,7 +135,7 @@ const fn tenant(
     SoakTenant { name, weight, habit, clients, budget }
 }
 
-/// Faults of a simulated worker that the content of a request causes.
+/// Faults that the content of a request can cause in a simulated worker.
 const POISON: [&str; 16] = [
     "status=500",
     "status=500",
@@ -154,19 +156,19 @@ const POISON: [&str; 16] = [
 ];
 /// Model that the simulated workers serve.
 pub(super) const MODEL: &str = "sim";
-/// Models of the hosted account: the honest tenant's, and the one with which attackers provoke
-/// refusals.
+/// Models of the hosted account. The honest tenant uses the first. Attackers cause refusals with
+/// the second.
 pub(super) const HOSTED_MODELS: [&str; 2] = ["hosted-a", "hosted-b"];
 /// Pool whose slots are leased.
 pub(super) const LEASE_POOL: &str = "leased";
 /// Token budget per month of the tenant that sends files.
 pub(super) const FILE_BUDGET_TOKENS: i64 = 5_000_000;
 
-/// Refusals that requests provoke from the simulated provider. Each request asks for one of them.
+/// Refusals that requests cause at the simulated provider. Each request names one refusal.
 const REFUSALS: [&str; 5] =
     ["status=402", "status=401", "status=403", "status=429;retry-after=30", "status=429"];
 
-/// Builds the body of a request, as a tenant with this habit would send it.
+/// Builds the body of a random request of a tenant with this habit.
 pub(super) fn body(habit: ClientHabit, rng: &mut SeededRng) -> String {
     match habit {
         ClientHabit::HugeEmbeddings => return embeddings(),
@@ -188,9 +190,10 @@ pub(super) fn body(habit: ClientHabit, rng: &mut SeededRng) -> String {
         ClientHabit::FailLate => {
             ("[sim:fault=slow-status=400;after=300]".to_owned(), rng.percent(50))
         }
-        // The hidden tokens are generated before the text; the usage follows after `finish_reason`.
+        // The hidden tokens are generated before the text. The usage follows after `finish_reason`.
         ClientHabit::LeaveAtFinish => ("[sim:fault=hidden-tokens=200]".to_owned(), true),
-        // Some answers are larger than the buffers of kernel and gateway for one client.
+        // Some answers are larger than the buffers that the kernel and the gateway have for one
+        // client.
         ClientHabit::ReadSlowly if rng.percent(40) => {
             ("[sim:fault=oversized-event=3000000]".to_owned(), true)
         }
@@ -220,12 +223,12 @@ pub(super) fn body(habit: ClientHabit, rng: &mut SeededRng) -> String {
     body.to_string()
 }
 
-/// Builds a request for the embeddings of about 50 000 tokens.
+/// Builds the body of a request for the embeddings of about 50 000 tokens.
 fn embeddings() -> String {
     json!({"model": MODEL, "input": "word ".repeat(40_000)}).to_string()
 }
 
-/// Builds a request that names a response, an item or a prompt of somebody else.
+/// Builds the body of a request that names a response, an item or a prompt of another tenant.
 fn foreign_ids(rng: &mut SeededRng) -> String {
     let number = rng.range(0..=1_000_000);
     let item = json!([{"type": "item_reference", "id": format!("msg_{number}")}]);
@@ -239,7 +242,7 @@ fn foreign_ids(rng: &mut SeededRng) -> String {
     body.to_string()
 }
 
-/// Builds a request with a PDF that has many pages and little text.
+/// Builds the body of a request with a PDF of 1 to 40 pages without text.
 fn with_pdf(rng: &mut SeededRng) -> String {
     let pages = rng.count(1..=40);
     let pdf = format!("%PDF-1.4\n{}%%EOF\n", "1 0 obj << /Type /Page >> endobj\n".repeat(pages));

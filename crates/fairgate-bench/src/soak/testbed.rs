@@ -26,7 +26,7 @@ pub(super) const WORKERS: usize = 3;
 const SLOTS: usize = 8;
 /// Index of the worker that announces keep-alive but closes each connection.
 const CLOSES: usize = 1;
-/// Time that the gateway may take to end after SIGTERM.
+/// Time that the gateway may take to start, or to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Counter of the gateway's stops and starts. It is odd while the gateway is down.
@@ -43,7 +43,8 @@ impl GatewayRestarts {
         self.0.load(SeqCst)
     }
 
-    /// Returns whether the gateway was down at any time since [`Self::so_far`] returned `so_far`.
+    /// Returns whether the gateway was down at any time since the call of [`Self::so_far`] that
+    /// returned `so_far`.
     pub(super) fn was_away(&self, so_far: u32) -> bool {
         so_far % 2 == 1 || self.so_far() != so_far
     }
@@ -56,7 +57,7 @@ pub(super) struct SoakTestbed<'a> {
     pub(super) addr: SocketAddr,
     addrs: Vec<SocketAddr>,
     workers: Vec<RunningProgram>,
-    /// Simulated provider of `--attackers`.
+    /// The simulated provider of `--attackers`; `None` in other runs.
     _hosted: Option<RunningProgram>,
     pub(super) real_servers: Vec<RealServer>,
     pub(super) database: PostgresServer,
@@ -65,15 +66,16 @@ pub(super) struct SoakTestbed<'a> {
     /// Number of gateway processes that were started before the current one.
     starts: u32,
     lives: Arc<GatewayRestarts>,
-    /// Time since which the current gateway process answers; `None` if it does not answer yet.
+    /// Time at which the current gateway process was first seen to answer; `None` before that.
     up_since: Option<Instant>,
-    /// Memory of the current gateway process after its warm-up, in bytes.
+    /// Memory of the current gateway process after its warm-up, in bytes; `None` until the warm-up
+    /// has ended.
     warm: Option<u64>,
     pub(super) outages: SoakOutages,
-    /// Unexpected events during the run, one sentence each.
+    /// Unexpected events during the run, with one sentence for each.
     pub(super) problems: Vec<String>,
-    /// Folder of all files of the run. The last field, because fields are dropped in order and the
-    /// programs must end before their files are removed.
+    /// Folder of all files of the run. This is the last field because fields are dropped in order,
+    /// and the programs must end before their files are removed.
     temporary: TemporaryFolder,
 }
 
@@ -184,7 +186,7 @@ impl<'a> SoakTestbed<'a> {
         Ok(keys)
     }
 
-    /// Carries out one failure or repair of the plan.
+    /// Causes or repairs one disaster of the plan.
     pub(super) fn apply_disaster(&mut self, disaster: SoakDisaster) -> Result<()> {
         match disaster {
             SoakDisaster::WorkerKilled(index) => {
@@ -230,9 +232,9 @@ impl<'a> SoakTestbed<'a> {
         Ok(())
     }
 
-    /// Acts as the gateway's supervisor: notices when the gateway begins to answer, and restarts a
-    /// gateway that has ended. A gateway that finds no database may end while it starts; an end
-    /// after it has answered is recorded as a problem.
+    /// Acts as the gateway's supervisor. Notices when the gateway begins to answer, and restarts a
+    /// gateway that has ended. A gateway that finds no database may end while it starts. An end
+    /// after the first answer is recorded as a problem.
     pub(super) fn supervise(&mut self) -> Result<()> {
         if let Some(status) = self.gateway.ended()? {
             if self.up_since.is_some() {
@@ -297,8 +299,8 @@ impl<'a> SoakTestbed<'a> {
         }
     }
 
-    /// Ends the gateway with SIGTERM, as an operator would. The gateway's spool must be empty
-    /// afterwards.
+    /// Ends the gateway with SIGTERM, as an operator would. Records a problem if the gateway's
+    /// spool is not empty afterwards.
     pub(super) fn end_gateway(&mut self) -> Result<()> {
         let status = self.gateway.terminate(GRACE)?;
         if !status.success() {
@@ -308,7 +310,8 @@ impl<'a> SoakTestbed<'a> {
         for entry in fs::read_dir(&spool).with_context(|| spool.display().to_string())? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            // A line that the full disk cut short is set aside for inspection, and does not count.
+            // A damaged line, which the full disk cut short, is kept in a file for inspection and
+            // does not count.
             if name.starts_with("rows-") && !name.contains("damaged") {
                 let bytes = entry.metadata()?.len();
                 self.problems.push(format!("The spool still has {name} ({bytes} bytes)."));
@@ -329,7 +332,7 @@ impl<'a> SoakTestbed<'a> {
     }
 
     fn note_gateway_down(&mut self) {
-        // A gateway that is killed while it starts has been away all the time.
+        // For a gateway that is killed while it starts, the outage has already begun.
         if self.up_since.take().is_some() {
             self.lives.change();
             self.outages.begin(OutagePart::Gateway);

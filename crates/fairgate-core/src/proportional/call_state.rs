@@ -6,8 +6,8 @@ use crate::units::Tokens;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// An obstacle that keeps a task, or every task of a project, from starting. No obstacle ends while tasks are being
-/// assigned, because budgets, workspaces and free agent places only shrink.
+/// An obstacle that keeps a task, or every task of a project, from starting. An obstacle never ends while tasks are
+/// being assigned, because budgets, free workspaces and free agent places only shrink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartObstacle<'a> {
     /// The project is not active.
@@ -29,7 +29,7 @@ pub enum StartObstacle<'a> {
         /// Budget of the project, in tokens.
         limit: Tokens,
     },
-    /// As many agents work for the project as it allows at once.
+    /// As many agents work for the project as may work for it at once.
     ConcurrencyLimit {
         /// Number of agents that work for the project.
         agents: u64,
@@ -74,7 +74,7 @@ pub enum WorkspaceHolder<'a> {
     Task(&'a str),
 }
 
-/// The state of the scheduler while it assigns tasks.
+/// The state of one run of the scheduler while it assigns tasks.
 #[derive(Debug)]
 pub(super) struct ScheduleCall<'a> {
     pub(super) snapshot: &'a ScheduleSnapshot,
@@ -194,8 +194,8 @@ impl<'a> ScheduleCall<'a> {
         Some(StartObstacle::WorkspaceLocked { workspace, holder })
     }
 
-    /// Returns the task that a project would start now; `None` if it can start none. Tasks that cannot start are not
-    /// tried again.
+    /// Returns the task that a project would start now; `None` if it can start none. A task that cannot start is
+    /// skipped, and later calls do not try it again.
     pub(super) fn next_task(&mut self, project: usize) -> Option<usize> {
         if self.project_tests(project).iter().any(Option::is_some) {
             return None;

@@ -12,7 +12,7 @@ use crate::units::Tokens;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The assignments for a snapshot with the reasons for them. Made by [`explain`].
+/// The assignments for a snapshot with the reasons for them, as [`explain`] returns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleExplanation<'a> {
     /// The assignments that [`super::schedule`] returns for the same snapshot.
@@ -64,7 +64,8 @@ pub struct TaskReport<'a> {
 /// The share of a project, compared with the projects that compete with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectShare {
-    /// True if the min-task guarantee is still to be met, which puts the project before all others.
+    /// True if the min-task guarantee is not met yet, which puts the project before all projects
+    /// that have met it.
     pub is_first_task_due: bool,
     /// Summed weights of all competitors, in thousandths.
     pub weight_total: u128,
@@ -116,7 +117,7 @@ pub enum TaskReason<'a> {
     OutOfAgents(OutOfAgents<'a>),
 }
 
-/// The reason why no agent was left.
+/// The reason why no agent was left for a project or task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfAgents<'a> {
     /// No agent was idle in the snapshot.
@@ -374,7 +375,7 @@ impl<'a> FinishedCall<'a> {
         if last.winner.project == project {
             return OutOfAgents::TookTheLast { agent, task: &parts.tasks[last.task].id };
         }
-        // The project got nothing in that round, so its numbers then equal those now.
+        // The project got nothing in the last round, so its numbers in that round equal those now.
         let own = ProjectContender::of(&self.ledger, project);
         OutOfAgents::LostTo(LostComparison {
             agent,

@@ -11,7 +11,7 @@ pub(super) struct GapTotals {
     pub(super) spent: u128,
 }
 
-/// The gap usage·ΣW − weight·ΣT as a 256-bit number in two's complement. The project with the lowest gap is owed most.
+/// The gap usage·ΣW − weight·ΣT as a 256-bit number in two's complement. The project with the lowest gap goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ShareGap {
     high: i128,

@@ -15,12 +15,12 @@ pub enum ScheduleMode {
     /// The published algorithm. Between two assignments it updates only the numbers of agents and the assigned tasks.
     #[default]
     Classic,
-    /// Our extension, which charges every assignment at once, so that shares, budgets and workspaces hold for all
-    /// assignments together.
+    /// Our extension, which charges every assignment at once. So the limits on shares, budgets and workspaces hold for
+    /// all assignments of one call together.
     Strict,
 }
 
-/// Weight of a project's share against the other projects, from 0.001 to 10^15; stored in thousandths.
+/// Weight of a project's share, relative to the other projects, from 0.001 to 10^15. Stored in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CreditWeight(u64);
 
@@ -65,7 +65,7 @@ impl fmt::Display for CreditWeight {
 /// The status of a project. Only projects that are [`ProjectStatus::Active`] get agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProjectStatus {
-    /// The project takes part in scheduling.
+    /// The project competes for agents.
     #[default]
     Active,
     /// The project gets no agents until somebody resumes it.
@@ -119,7 +119,7 @@ pub struct ScheduledProject {
     pub id: Box<str>,
     /// Status of the project; only active projects get agents.
     pub status: ProjectStatus,
-    /// Weight of the project's share against the other projects.
+    /// Weight of the project's share, relative to the other projects.
     pub credit_weight: CreditWeight,
     /// Greatest number of agents that may work for the project at once.
     pub max_concurrent_agents: u64,
@@ -154,7 +154,8 @@ pub struct ScheduledTask {
     pub status: TaskStatus,
     /// Priority among the tasks of the project; the task with the lower number goes first.
     pub priority: i64,
-    /// Creation time, on any clock that counts up; strict mode lets the earlier task go first.
+    /// Creation time, on any clock that counts up. In strict mode, the task with the lower time goes first among tasks
+    /// of equal priority.
     pub created: i64,
     /// Tokens that the task is expected to use; [`ScheduleSnapshotParts::default_estimated_tokens`] if absent.
     pub estimated_tokens: Option<Tokens>,
@@ -221,8 +222,8 @@ pub struct ScheduleSnapshotParts {
     pub project_active_agent_counts: BTreeMap<Box<str>, u64>,
     /// Number of tasks of each project that were completed in the window.
     pub tasks_completed_in_window: BTreeMap<Box<str>, u64>,
-    /// Number of free workspaces of each project. An empty map means that workspaces are not counted; otherwise a
-    /// project that the map does not name has none.
+    /// Number of free workspaces of each project. An empty map means that workspaces are not counted. Otherwise a
+    /// project that the map does not name has no free workspace.
     pub project_available_workspaces: BTreeMap<Box<str>, u64>,
     /// Id of the holder of each workspace. A workspace is free if the map does not name it or its holder is `None`.
     pub workspace_locks: BTreeMap<Box<str>, Option<Box<str>>>,
@@ -270,7 +271,7 @@ pub struct ScheduleSnapshot {
     pub(super) project_of: Vec<usize>,
     /// For each task, the index of the workspace that it prefers; `None` if it prefers none.
     pub(super) workspace_of: Vec<Option<usize>>,
-    /// For each workspace, by its index, true if it is held.
+    /// For each workspace, by its index, true if the snapshot says that it is held.
     pub(super) workspace_locked: Vec<bool>,
 }
 

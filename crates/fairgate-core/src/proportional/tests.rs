@@ -1,4 +1,4 @@
-//! The published cases and the published algorithm's holes, each with its numbers.
+//! Tests with the published cases and with the weaknesses of the published algorithm.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use super::*;
 
-/// A snapshot in which every project has completed something, so that gaps decide.
+/// A snapshot for a test. Every project has completed a task, so that gaps decide.
 #[derive(Clone)]
 struct Case(ScheduleSnapshotParts);
 
@@ -20,7 +20,7 @@ impl Case {
         Self(ScheduleSnapshotParts { mode, ..ScheduleSnapshotParts::default() })
     }
 
-    /// A project with room for 100 agents.
+    /// Adds a project for which up to 100 agents may work at once.
     fn project(mut self, id: &str, weight: u64, usage: u64) -> Self {
         self.0.projects.push(ScheduledProject {
             credit_weight: CreditWeight::from_thousandths(weight * 1000).unwrap(),
@@ -38,7 +38,7 @@ impl Case {
         self
     }
 
-    /// Ready tasks `id-1`, `id-2` … of a project.
+    /// Adds ready tasks of a project, with the ids `PROJECT-001`, `PROJECT-002` and so on.
     fn tasks(mut self, project: &str, count: usize) -> Self {
         let ready = |n| ScheduledTask::ready(format!("{project}-{n:03}"), project);
         self.0.tasks.extend((1..=count).map(ready));
@@ -57,7 +57,7 @@ impl Case {
         self
     }
 
-    /// Changes anything.
+    /// Changes any part of the snapshot.
     fn set(mut self, change: impl FnOnce(&mut ScheduleSnapshotParts)) -> Self {
         change(&mut self.0);
         self
@@ -79,8 +79,8 @@ impl Case {
         schedule(&self.snapshot()).iter().map(|a| a.project_id.to_string()).collect()
     }
 
-    /// Who gets the next `calls` tasks where each call has one idle agent and each task uses so many tokens
-    /// before the next call.
+    /// Returns the project that gets the agent in each of `calls` calls with one idle agent. Each assigned task uses
+    /// `tokens` tokens before the next call.
     fn one_by_one(mut self, calls: usize, tokens: u64) -> Vec<String> {
         let mut winners = Vec::new();
         for _ in 0..calls {
@@ -94,7 +94,7 @@ impl Case {
 
 const BOTH: [ScheduleMode; 2] = [ScheduleMode::Classic, ScheduleMode::Strict];
 
-/// How many of the list come before the first that is something else.
+/// Returns the number of entries at the beginning of `winners` that are this project.
 fn in_a_row(winners: &[String], project: &str) -> usize {
     winners.iter().take_while(|winner| *winner == project).count()
 }
@@ -495,7 +495,7 @@ fn errors_name_the_field() {
 
 // ── Reasons ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// The codes of all projects and of all ready tasks.
+/// Returns the codes of the reasons of all projects, and of all ready tasks.
 fn codes(case: &Case) -> (Vec<&'static str>, Vec<&'static str>) {
     let snapshot = case.snapshot();
     let explanation = explain(&snapshot);

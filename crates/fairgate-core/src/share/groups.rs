@@ -2,31 +2,31 @@
 //!
 //! Flows whose heads have the same demands on a worker are ready or blocked at the same looks. For example, a thousand
 //! tenants that are pinned to one worker all stop when the worker fills up, and all continue when it frees up. Such
-//! flows form a *group*. While a flow is a member, its own counters do not change, and the effect of a stop at virtual
-//! time v and a return at w on its score s follows from s alone (the fourth rule in [`super`]):
+//! flows form a *group*. While flows are members, only virtual time moves. If the group stops being ready at virtual
+//! time v and is ready again at w, a member's score s changes by the fourth rule in [`super`] to
 //!
 //! ```text
-//!     s ≤ v        s + (w − v)        it keeps its distance below virtual time
-//!     v < s < w    w                  it is lifted to virtual time
-//!     w ≤ s        s                  it was ahead, and still is
+//!     s ≤ v        s + (w − v)        the flow keeps its distance below virtual time
+//!     v < s < w    w                  the flow is lifted to virtual time
+//!     w ≤ s        s                  the flow was ahead, and still is
 //! ```
 //!
 //! So members are in two lists. Those at or below virtual time when the group last stopped are *below*: a return moves
-//! all of them by the same distance, which is one addition to the group's `offset`. The others are *above*, with their
-//! scores as they are. A stop moves the members that virtual time has passed from above to below, and a return moves
-//! those that it lifts. A member moves from above to below once; only a grant, which takes it out of the group, puts it
-//! above again. So a stop or a return costs O(log n) for each member that moves, and nothing for the others. Each grant
-//! causes at most one such move, so the cost per grant is O(log n).
+//! all of them by the same distance, which is one addition to the group's `offset`. The others are *above*, stored with
+//! their unchanged scores. A stop moves the members that virtual time has reached from above to below, and a return
+//! moves the members that it lifts. A member moves from above to below once; only a grant, which takes the member out
+//! of the group, can put it above again. So a stop or a return costs O(log n) for each member that moves, and nothing
+//! for the others. Each grant causes at most one such move, so the cost per grant is O(log n).
 //!
-//! Any other event of a member (a grant, an end, a hold, a new head) first brings its counters up to date and takes it
-//! out of the group. From then on, changes of the demand are reported to this flow individually, until a look finds it
-//! ready and it joins the group again. A flow that is held or at its cap needs no reports. Membership only affects
-//! speed: no decision and no snapshot depends on it.
+//! Any other event of a member (a grant, an end, a hold, a new head) first brings the member's counters up to date and
+//! takes the flow out of the group. From then on, changes of the demand are reported to this flow individually, until a
+//! look finds the flow ready and it joins the group again. A flow that is held or at its cap needs no reports.
+//! Membership only affects speed: no decision and no snapshot depends on it.
 //!
 //! Only a share flow with a queue inside, and without `max_wait`, can be a member. All other flows are visited one by
 //! one when their worker fills up or frees up. If all flows wait for the same worker, a change costs O(1); see
-//! `workers.rs`. Measured: 1 000 tenants, half of them pinned to one full worker and half to another, cost twice the
-//! instructions of 1 000 unpinned tenants. With 4 000 tenants the factor is also two.
+//! `workers.rs`. Measured: if half of 1 000 tenants are pinned to one full worker and half to another, they cost twice
+//! the instructions of 1 000 tenants without pins. With 4 000 tenants the factor is also two.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -36,8 +36,8 @@ use crate::arbiter::LocalFlow;
 use crate::meter::{GroupedMeter, NodeMeter};
 use crate::ranking::{KeyRanking, RankingKey as _};
 
-/// A member below is stored with its score plus this number minus the group's offset. The number is so large that
-/// stored scores stay above 0: scores and virtual time are below half of it.
+/// A member below is stored with the height score + `BIAS` − the group's offset. `BIAS` is so large that heights stay
+/// above 0, because scores and virtual time are below half of it.
 const BIAS: Score = 1 << 126;
 
 /// The groups of a share node.
@@ -125,7 +125,7 @@ impl MemberHeights {
         self.settled.remove(&(state.settled + bias, flow));
     }
 
-    /// Returns a member whose score is at most this score; `None` if there is none.
+    /// Returns a member whose score is at most `score`; `None` if there is no such member.
     fn up_to(&self, score: Score) -> Option<LocalFlow> {
         let lowest = [&self.old, &self.fresh].into_iter().filter_map(BTreeSet::first);
         lowest.filter(|((height, _), _)| *height <= score).map(|(_, flow)| *flow).next()
@@ -133,8 +133,8 @@ impl MemberHeights {
 }
 
 impl ShareGroup {
-    /// Returns the number to add to the score of a member that moves below while the group has this offset, before the
-    /// score is stored.
+    /// Returns the number that turns a score into a stored height, for a member that moves below while the group has
+    /// this offset.
     fn bias(offset: Score) -> Score {
         BIAS - offset
     }
@@ -167,8 +167,8 @@ impl ShareGroup {
         }
     }
 
-    /// Marks the group as ready again. Members below move along with virtual time, and members that virtual time has
-    /// passed since the group closed are lifted to it.
+    /// Marks the group as ready again. The members below rise with virtual time, and the members above that virtual
+    /// time has passed since the group closed are lifted to it.
     fn open(&mut self, flows: &mut [ShareFlowState], virtual_time: Score, rises: u64) {
         let Some(closed) = self.closed.take() else { return };
         self.opened_at = rises;
@@ -341,7 +341,7 @@ impl ShareGroups {
         if core::mem::take(&mut state.is_single) {
             group.single.remove(&flow);
         }
-        // From here on the rises that the group sees count; earlier ones are accounted for now.
+        // Accounts for earlier rises of virtual time. From here on, the rises that the group sees count.
         state.bound.renew(false, rises);
         let grouped = meter.join_group(index, flow, &state.meter, state.weight);
         let rises = group.rises_seen(rises);

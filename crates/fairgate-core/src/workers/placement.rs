@@ -1,5 +1,5 @@
-//! The choice of a worker for a granted request. The cached part of the prompt is weighed against the tokens that wait
-//! at each worker.
+//! The choice of a worker for a granted request. The choice weighs the cached part of the prompt against the tokens
+//! that wait at each worker.
 
 use core::cmp::Reverse;
 
@@ -24,9 +24,9 @@ impl PoolWorkers {
         eligible.map(|w| cached.on(&w.name)).max().unwrap_or_default()
     }
 
-    /// Chooses an open rank for a request in the lowest tier that has one. The rank with the fewest waiting tokens
-    /// wins, after the request's cached tokens are credited. Ties go to the rank with the most cached tokens of the
-    /// request, then to the one with the fewest requests in flight, then to the one with the longest time without a
+    /// Chooses an open rank for a request in the lowest tier that has one; `None` if no rank is open. The rank with the
+    /// fewest waiting tokens wins, after the request's cached tokens are credited. Ties go to the rank with the most
+    /// cached tokens of the request, then with the fewest requests in flight, then with the longest time without a
     /// grant, then to the worker that was added first, then to the lowest rank.
     pub(crate) fn choose(
         &self,
@@ -45,7 +45,7 @@ impl PoolWorkers {
         for (number, worker) in &self.list {
             let mut on_worker = None;
             for rank in worker.open_ranks(want, busy) {
-                // Looked up once for all ranks, and only if one is open.
+                // The worker's cached tokens are looked up once for all its ranks, and only if a rank is open.
                 let cached = *on_worker.get_or_insert_with(|| cached.on(&worker.name));
                 let load = worker.load(rank);
                 let (prefill, flights, last_grant) =
@@ -60,10 +60,10 @@ impl PoolWorkers {
         best.map(|(_, place)| place)
     }
 
-    /// Returns the worth of one cached token, in thousandths of a waiting token, for a request now. This is the pool's
+    /// Returns the worth of one cached token of this request, in thousandths of a waiting token. This is the pool's
     /// overlap credit, but at most ½ · (n + i) / i, where n is the number of open ranks of the lowest tier and i is the
     /// number of those without prefill tokens. If all these ranks are idle, a cached token is worth at most one waiting
-    /// token; the fewer are idle, the more it may be worth. If none is idle, only the overlap credit counts.
+    /// token. The fewer ranks are idle, the more it may be worth. If none is idle, it is worth the overlap credit.
     fn credit_for(
         &self,
         request: &PoolRequestState,
@@ -90,7 +90,7 @@ impl PoolWorkers {
     }
 }
 
-/// Converts a sum of tokens, which is always far below 2¹²⁷.
+/// Converts a sum of tokens to a signed number. Such sums are always far below 2¹²⁷.
 fn signed(tokens: u128) -> i128 {
     i128::try_from(tokens).unwrap_or(i128::MAX)
 }

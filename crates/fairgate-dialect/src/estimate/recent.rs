@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 /// A map with a young and an old generation. An entry that is used moves to the young generation. When the young
-/// generation is full, the old one is dropped and the young one becomes the old one. An entry that was among the last
-/// `names_max` ÷ 2 names used is therefore still in the map, and each access costs no more than that of a hash table.
+/// generation is full, the old generation is dropped and the young one becomes the old one. An entry that was among the
+/// last `names_max` ÷ 2 names used is therefore still in the map, and each access costs no more than that of a hash
+/// table.
 pub(super) struct RecentMap<T> {
     young: HashMap<u64, T>,
     old: HashMap<u64, T>,

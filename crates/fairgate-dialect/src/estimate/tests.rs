@@ -66,7 +66,8 @@ fn input_follows_what_the_model_reports_for_all_tenants() {
     assert_eq!(estimator.estimate("b", "other", &ask, None).input, ask.input_bytes.div_ceil(4));
 }
 
-/// A tenant that sends addresses of images, each a few bytes and many tokens, changes nobody else's estimates.
+/// A tenant that sends URLs of images, each with few bytes and many tokens, does not change the estimates of other
+/// tenants.
 #[test]
 fn one_tenants_images_do_not_make_anothers_text_dear() {
     let estimator = TokenEstimator::new(300, 100);

@@ -11,17 +11,19 @@ static O200K: OnceLock<&CoreBPE> = OnceLock::new();
 static CL100K: OnceLock<&CoreBPE> = OnceLock::new();
 
 /// Size of the largest body that is counted, in bytes. A larger body is not counted, because a client could cause much
-/// work at no cost, and because the size of a large text predicts its tokens well.
+/// work at no cost, and because the size of a large text predicts its number of tokens well.
 pub const COUNTED_BYTES_MAX: usize = 1 << 18;
 
-/// Size of the parts in bytes that a text is split into, which adds at most one token per part. A text is split because
-/// a long run of one letter is a single word to the tokenizer, whose time per byte grows with the length of the word.
+/// Size in bytes of the parts into which a text is split. Splitting adds at most one token per part. A text is split
+/// because a long run of one letter is a single word to the tokenizer, whose time per byte grows with the length of the
+/// word.
 const PART_BYTES_MAX: usize = 1 << 12;
 /// Number of tokens that the role and the delimiters add to each message.
 const MESSAGE_TOKENS: u64 = 4;
 /// Number of tokens that a chat prompt has between the last message and the answer.
 const ANSWER_TOKENS: u64 = 3;
-/// Tokens that an image, a sound or a document counts as. The real number depends on the model and is not published.
+/// Number of tokens that an image, a sound or a document counts as. The real number depends on the model and is not
+/// published.
 const FILE_TOKENS: u64 = 1024;
 
 /// One of OpenAI's tables, with which tokens are counted exactly. A table is loaded once, by [`TokenizerTable::load`]
@@ -41,15 +43,16 @@ impl TokenizerTable {
     }
 
     /// Counts the tokens of all text in this body that a model would read: messages, system prompt, prompt or input,
-    /// and tools as JSON. Each message adds 4 tokens, a chat 3 more, and an image or another file counts as 1024. The
-    /// count is exact for the text and for OpenAI's models only: other vendors' models split text differently, and
+    /// and tools as JSON. Each message adds 4 tokens, a chat adds 3 more, and an image or another file counts as 1024.
+    /// The count is exact for the text and for OpenAI's models only: other vendors' models split text differently, and
     /// every chat template adds tokens of its own.
     ///
     /// Returns `None` for a body larger than [`COUNTED_BYTES_MAX`], for one that is not a JSON object, and for one
     /// without any text field of its route. For such bodies, the estimate that is learned from bytes is better.
     ///
-    /// Uses CPU time: about 20 ms, measured, for the largest bodies that are counted, and several times that for text
-    /// made to be slow. Call it where blocking is allowed, such as tokio's `spawn_blocking`, unless the body is small.
+    /// Counting uses CPU time: about 20 ms, measured, for the largest bodies that are counted, and several times that
+    /// for text made to be slow. Unless the body is small, call this where blocking is allowed, such as tokio's
+    /// `spawn_blocking`.
     pub fn count(self, route: Route, body: &[u8]) -> Option<u64> {
         if body.len() > COUNTED_BYTES_MAX {
             return None;

@@ -19,7 +19,7 @@ pub(super) struct ErrorMessageNumbers {
     pub(super) used: Option<u64>,
     pub(super) requested: Option<u64>,
     pub(super) wait: Option<Duration>,
-    /// Text of a number that was dropped, with the reason; `None` if none was dropped.
+    /// Text of a number that was dropped, with the reason; `None` if no number was dropped.
     pub(super) absurd: Option<(String, HeaderValueError)>,
 }
 
@@ -113,7 +113,8 @@ fn of_word(word: &str) -> Option<LimitUnit> {
     }
 }
 
-/// Returns the unit and the window that an abbreviation names, such as `TPM`, `RPD` or `ITPM`.
+/// Returns the unit and the window that an abbreviation such as `TPM`, `RPD` or `ITPM` names;
+/// `None` for a part that it does not name.
 fn abbreviated(word: &str) -> (Option<LimitUnit>, Option<LimitWindow>) {
     let counted = |prefix| match prefix {
         "tp" => Some(LimitUnit::Tokens),

@@ -18,7 +18,7 @@ pub(super) enum HeaderMeaning {
     Date,
 }
 
-/// The field of a limit whose value a header has.
+/// The number of a limit that a header states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitField {
     Limit,
@@ -42,8 +42,8 @@ const PREFIXES: [(&str, LimitUnit); 9] = [
     ("x-ms-ratelimit-", LimitUnit::Requests),
 ];
 
-/// Classifies a header by its name, in upper or lower case. Returns `None` if the header is not about limits, or is
-/// about a limit of an unknown kind.
+/// Classifies a header by its name, in upper or lower case. Returns `None` if the header is not about limits, or if it
+/// is about a limit of an unknown kind.
 pub(super) fn read(header: &str) -> Option<HeaderMeaning> {
     if header.len() > NAME_BYTES_MAX {
         return None;
@@ -86,7 +86,7 @@ fn words(rest: &str, counted: LimitUnit) -> Option<HeaderMeaning> {
     Some(HeaderMeaning::Limit(field?, counted, window))
 }
 
-/// Returns the window that a word names, such as `minute`, `min` or `1m`; `None` if it names none.
+/// Returns the window that a word names, such as `minute`, `min` or `1m`; `None` if the word names no window.
 pub(super) fn window(word: &str) -> Option<LimitWindow> {
     Some(match word {
         "second" | "sec" | "1s" => LimitWindow::Second,

@@ -24,7 +24,7 @@ pub(super) const LONG_PAST: HeaderValueError =
 /// Length in bytes of the longest header value that is read. No known value is longer.
 const VALUE_BYTES_MAX: usize = 128;
 
-/// Parses a number of requests or tokens, such as `4999` or `150,000`. Decimals are cut off. In a list such as `100,
+/// Parses a number of requests or tokens, such as `4999` or `150,000`. Decimals are cut off. Of a list such as `100,
 /// 100;w=60`, the first number counts.
 pub(super) fn count(value: &[u8]) -> Result<u64, HeaderValueError> {
     number(first(text(value)?))
@@ -38,7 +38,7 @@ pub(super) fn limit(value: &[u8]) -> Result<u64, HeaderValueError> {
     }
 }
 
-/// Parses a reset. Returns the time until the reset, and true if the value was a point in time rather than a time span.
+/// Parses a reset. Returns the time until the reset, and true if the value is a point in time instead of a time span.
 pub(super) fn reset(
     value: &[u8],
     clock: ProviderClock,

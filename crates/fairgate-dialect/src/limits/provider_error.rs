@@ -9,7 +9,7 @@ use super::{LimitUnit, LimitWindow};
 
 /// Size in bytes of the largest body that is read. A larger body is not an error message.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Length in bytes of the longest code. A longer string is not a code but text.
+/// Length in bytes of the longest code. A longer string counts as text and not as a code.
 const CODE_BYTES_MAX: usize = 64;
 
 /// The parts of a provider's error that are used, in one format for all providers.
@@ -121,7 +121,8 @@ impl ProviderErrorBody {
         for (id, value) in violations.chain(named) {
             let Some(id) = id.as_str() else { continue };
             let limit = value.as_str().and_then(|text| text.parse().ok()).or(value.as_u64());
-            // The violated quota with the longest window lasts longest.
+            // The violated quota with the longest window keeps requests from being accepted for the
+            // longest time.
             self.quota = self.quota.max(Some(GoogleQuota::named(id, limit)));
         }
     }

@@ -1,11 +1,11 @@
-//! Classifies a provider's refusal by its cause, which decides what the gateway can do about it.
+//! Classifies a provider's refusal by its cause. The cause decides how the gateway can react.
 //!
 //! The cause is taken from codes and not from messages. A provider may quote the request in its message, and the sender
 //! of the request must not be able to take a worker out of service with a quoted text. Only a few messages decide the
-//! cause; they must match from their first character.
+//! cause, and only if they match from their first character.
 //!
 //! Google writes "You exceeded your current quota, please check your plan and billing details" when a limit per minute
-//! is reached. OpenAI writes the same when the credit is spent. Only the codes distinguish the two.
+//! is reached. OpenAI writes the same text when the credit is spent. Only the codes distinguish the two.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub enum ProviderRefusal {
         window: Option<LimitWindow>,
         /// Number of requests or tokens allowed per window; `None` if it is not stated.
         limit: Option<u64>,
-        /// Time to wait that the provider stated. If it stated none, the time until the exhausted limit is full again.
-        /// `None` if that is unknown too.
+        /// Time to wait that the provider stated. If it stated none, this is the time until the exhausted limit is full
+        /// again; `None` if that time is unknown too.
         retry_after: Option<Duration>,
     },
     /// The request alone is larger than the whole limit. Waiting never helps, so the client must send a smaller
@@ -54,7 +54,7 @@ pub enum ProviderRefusal {
     },
     /// The provider is overloaded. The account's own limits are not the cause.
     Overloaded {
-        /// Time to wait; `None` if it is not stated.
+        /// Time to wait that the provider stated; `None` if it stated none.
         retry_after: Option<Duration>,
     },
     /// Any other error, most likely about the request itself.
@@ -78,7 +78,7 @@ const SPENT: [&str; 16] = [
     "insufficient_funds",
     "payment_required",
     "budget_exhausted",
-    // Must be last: OpenAI sends it as the type beside a more exact code.
+    // This code must be last, because OpenAI sends it as the type beside a more exact code.
     "insufficient_quota",
 ];
 
@@ -161,12 +161,12 @@ pub fn classify_refusal(
     }
 }
 
-/// Returns the refusal if it concerns the account itself rather than the account's rates; else `None`.
+/// Returns the refusal if it concerns the account itself and not the account's rates; otherwise `None`.
 fn account(status: StatusCode, complaint: &ProviderErrorBody) -> Option<ProviderRefusal> {
     if !status.is_client_error() {
         return None;
     }
-    // From another Fairgate: requests in flight have reserved the tokens, and will release them.
+    // Another Fairgate sends this code while requests in flight have reserved the tokens, which they release later.
     let passing = complaint.code(&["budget_reserved"]).is_some();
     let spent = complaint.code(&SPENT).filter(|_| !passing).or_else(|| {
         let begins = |(sentence, _): &&(&str, _)| complaint.message.starts_with(sentence);
@@ -214,7 +214,7 @@ fn rate(
         .iter()
         .filter(|limit| limit.remaining == Some(0))
         .filter(|limit| named.is_none_or(|named| named == limit.counted));
-    // The limit with the longest window is the last one to admit a request.
+    // Of the exhausted limits, the limit with the longest window admits a request last.
     let empty = empty.max_by_key(|limit| (limit.window, limit.reset_after)).copied();
     let counted = named.or(empty.map(|limit| limit.counted));
     let window = quota.and_then(|quota| quota.window).or(phrase.window);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::SPAN_MAX;
 use super::header_value::{FAR_AWAY, HeaderValueError, NEGATIVE, UNREADABLE};
 
-/// Parses a time span that is a row of numbers with units, or one number of seconds. Fractions of a microsecond are
-/// rounded up.
+/// Parses a time span that is a sequence of numbers with units, or one number of seconds. Fractions
+/// of a microsecond are rounded up.
 pub(super) fn span(text: &str) -> Result<Duration, HeaderValueError> {
     let text = text.trim();
     if text.starts_with('-') {
@@ -62,7 +62,7 @@ fn part(number: &str, unit: &str) -> Result<u128, HeaderValueError> {
     if whole.is_empty() && decimals.is_empty() {
         return Err(UNREADABLE);
     }
-    // A whole number of more than 18 digits is absurd; decimals after the ninth do not matter.
+    // A whole number of more than 18 digits is too large. Decimals after the ninth do not matter.
     let whole = if whole.is_empty() { 0 } else { digits(whole, 18).ok_or(FAR_AWAY)? };
     let kept = decimals.get(..9.min(decimals.len())).ok_or(UNREADABLE)?;
     let billionths = match kept {

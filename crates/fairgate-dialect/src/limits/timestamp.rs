@@ -34,7 +34,7 @@ impl ProviderClock {
         }
     }
 
-    /// Returns the time from now until `then`. Returns zero if `then` was up to a day ago.
+    /// Returns the time from now until `then`; zero if `then` was up to a day ago.
     pub(super) fn until(self, then: EpochMicros) -> Result<Duration, HeaderValueError> {
         match then.0.saturating_sub(self.0) {
             ahead @ 0.. => bounded(u128::from(ahead.unsigned_abs())),
@@ -44,8 +44,8 @@ impl ProviderClock {
     }
 }
 
-/// Parses `2026-11-16T02:08:05Z`, with decimals or an offset such as `+02:00`. A space for the `T` is accepted too, because
-/// some providers write it.
+/// Parses `2026-11-16T02:08:05Z`, with decimals or an offset such as `+02:00`. A space in place of the `T` is accepted
+/// too, because some providers write it.
 pub(super) fn rfc3339(text: &str) -> Option<EpochMicros> {
     let parsed = match text.split_once(' ') {
         Some((date, time)) => parse_rfc3339(&format!("{date}T{time}")),
@@ -62,7 +62,7 @@ pub(super) fn http_date(text: &str) -> Option<EpochMicros> {
 /// Parses seconds or milliseconds since 1970, distinguished by their size; `None` for a number that is neither.
 pub(super) fn epoch(number: u64) -> Option<EpochMicros> {
     let micros = match number {
-        // From 2001 to the year 5138.
+        // Seconds from the year 2001 to the year 5138.
         1_000_000_000..100_000_000_000 => number.checked_mul(1_000_000)?,
         1_000_000_000_000..100_000_000_000_000 => number.checked_mul(1_000)?,
         _ => return None,
@@ -74,7 +74,7 @@ pub(super) fn epoch(number: u64) -> Option<EpochMicros> {
 mod tests {
     use super::*;
 
-    /// 2026-11-16T02:08:05Z.
+    /// The time 2026-11-16T02:08:05Z, in microseconds since 1970.
     const NOW: i64 = 1_794_794_885_000_000;
 
     #[test]

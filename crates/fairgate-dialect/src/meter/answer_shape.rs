@@ -1,8 +1,8 @@
 //! Describes where an answer has the text that a model wrote and the usage that the upstream reports.
 //!
-//! Each container in an answer has a meaning, an [`AnswerPlace`], which follows from the meaning of the container
-//! around it and from its key. A container in which nothing is of interest is [`AnswerPlace::Elsewhere`] and is
-//! skipped.
+//! Each container in an answer has a meaning, an [`AnswerPlace`], which follows from the meaning of
+//! the container around it and from its key. A container of no interest has the meaning
+//! [`AnswerPlace::Elsewhere`] and is skipped.
 
 use crate::route::Route;
 
@@ -11,22 +11,23 @@ use crate::route::Route;
 pub(super) enum AnswerPlace {
     /// The root of the document itself.
     Top,
-    /// The object `response` or `message` in an event, which is a whole answer. Only the usage and the id in it are
-    /// used, because its text came in earlier events.
+    /// The object `response` or `message` in an event, which is a whole answer. Only its usage and
+    /// its id are used, because its text came in earlier events.
     Answer,
     /// The object `usage`, with counts of tokens.
     Usage,
     /// The object `prompt_tokens_details` or `input_tokens_details` in the usage.
     Details,
-    /// The list of output items of a response in an event, of which only the ids are used.
+    /// The list of output items of a response in an event. Only the ids of the items are used.
     EventItems,
-    /// An output item in an event, of which only the id is used.
+    /// An output item in an event. Only its id is used.
     EventItem,
     /// The list of output items of a response.
     OutputItems,
     /// An output item of a response, in which known keys hold text.
     OutputItem,
-    /// The object `cache_creation` in the usage of Anthropic's API: cache writes by the time that they are kept.
+    /// The object `cache_creation` in the usage of Anthropic's API. It has the tokens written to
+    /// the cache, by the time for which they are kept.
     CacheCreation,
     /// The list `choices` of an answer.
     Choices,
@@ -76,7 +77,8 @@ pub(super) enum TokenKind {
     CacheWritten1h,
 }
 
-/// Meaning of the value under a key. `place` applies if the value is a container, else `leaf`.
+/// Meaning of the value under a key. If the value is a container, `place` applies; otherwise `leaf`
+/// applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ValueMeaning {
     pub(super) place: AnswerPlace,
@@ -97,10 +99,11 @@ impl ValueMeaning {
     }
 }
 
-/// Structure of the JSON documents of a route, which are whole answers or events of a stream.
+/// Structure of the JSON documents of a route.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerShape {
     pub(super) route: Route,
+    /// True if the documents are events of a stream, and false if each is a whole answer.
     pub(super) events: bool,
 }
 
@@ -157,7 +160,7 @@ impl AnswerShape {
         match (key, self.route, self.events) {
             (b"error", ..) => ValueMeaning::leaf(AnswerLeaf::Error),
             (b"type", ..) => ValueMeaning::leaf(AnswerLeaf::Kind),
-            // The token count is the whole answer, and counts as the request's input.
+            // The token count is the whole answer. It counts as the request's input.
             (b"input_tokens", CountTokens, false) => {
                 ValueMeaning::leaf(AnswerLeaf::Tokens(TokenKind::Input))
             }

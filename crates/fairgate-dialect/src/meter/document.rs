@@ -1,7 +1,7 @@
 //! Reads one JSON document of an answer as it passes, in chunks cut anywhere, and keeps only a few numbers.
 //!
-//! The parser follows the structure only. It does not check the content of numbers and literals, because the client
-//! will do that. A body that is not a JSON document counts as text from beginning to end.
+//! The parser only follows the structure. It does not check the content of numbers and literals, because the client
+//! does that. A body that is not a JSON document counts as text from beginning to end.
 
 use super::answer_shape::{AnswerLeaf, AnswerPlace, AnswerShape, TokenKind, ValueMeaning};
 use super::tally::UsageReport;
@@ -10,11 +10,11 @@ use crate::route::Route;
 
 /// Deepest nesting that is read; a deeper document counts as unreadable.
 const DEPTH_MAX: usize = 64;
-/// Most ids of output items that are kept of one answer.
+/// Greatest number of ids of output items that are kept of one answer.
 const ITEM_IDS_MAX: usize = 128;
 /// Length in bytes of the longest key, string or literal that is compared with known words.
 const WORD_BYTES_MAX: usize = 32;
-/// Bytes of text that the escape `\uXXXX` counts as. The escape stands for one to four bytes, mostly for three.
+/// Bytes of text that the escape `\uXXXX` counts as. The escape represents one to four bytes, mostly three.
 const UNICODE_TEXT_BYTES: u64 = 3;
 
 /// The parts of a document that the meter uses.
@@ -41,7 +41,7 @@ pub(super) enum ChoicesState {
     Some,
 }
 
-/// The type of an event, as far as the meter distinguishes types.
+/// The type of an event. Types that the meter need not distinguish are `Other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum AnswerEventKind {
     #[default]
@@ -111,14 +111,14 @@ pub(super) struct AnswerDocument {
 }
 
 /// The first id of an answer. The id is kept only for the Responses API, where a client can refer to the answer later.
-/// [`AnswerDocument::restart`] keeps the id, because all events of a stream have the same one.
+/// [`AnswerDocument::restart`] keeps the id, because all events of a stream have the same id.
 #[derive(Default)]
 struct AnswerId {
     text: Vec<u8>,
     whole: bool,
 }
 
-/// The ids of an answer's output items, without duplicates. A client can refer to them later, as to the answer.
+/// The ids of an answer's output items, without duplicates. A client can refer to the items later, as to the answer.
 #[derive(Default)]
 struct AnswerItemIds {
     /// The id that is being read; `None` if it is too long or has escapes.
@@ -126,7 +126,7 @@ struct AnswerItemIds {
     whole: Vec<Box<str>>,
 }
 
-/// Offsets in the root object that are needed to cut out a `"usage":null`.
+/// Offsets in the root object that are needed to cut out a member `"usage":null`.
 #[derive(Clone, Copy, Default)]
 struct RootMembers {
     /// Offset of the last comma between two members of the root object; `None` before the first comma.
@@ -163,7 +163,7 @@ impl AnswerDocument {
         }
     }
 
-    /// Returns the id under which the upstream stores the answer, once it was read.
+    /// Returns the id under which the upstream stores the answer; `None` until the id was read.
     pub(super) fn id(&self) -> Option<&str> {
         std::str::from_utf8(&self.id.text).ok().filter(|_| self.id.whole)
     }
@@ -182,8 +182,8 @@ impl AnswerDocument {
         self.members = RootMembers::default();
     }
 
-    /// Returns the range of a `"usage":null` of the root object in the bytes that were fed. The range includes one
-    /// comma, so that the document is valid without the range.
+    /// Returns the range of a `"usage":null` of the root object in the bytes that were fed; `None` if there is none.
+    /// The range includes one comma, so that the document is valid without the range.
     pub(super) fn null_usage(&self) -> Option<(u64, u64)> {
         self.members.null_usage.filter(|_| self.is_done())
     }
@@ -222,7 +222,7 @@ impl AnswerDocument {
         }
     }
 
-    /// Reads at most the beginning of one token; returns the number of bytes read.
+    /// Reads at most the beginning of one token. Returns the number of bytes read.
     fn between(&mut self, rest: &[u8]) -> usize {
         let skipped = match self.frame() {
             Some(frame) if frame.place == AnswerPlace::Elsewhere => until_structure(rest),
@@ -343,7 +343,7 @@ impl AnswerDocument {
         self.state = DocumentState::String;
     }
 
-    /// Returns true if the current string is an id to keep.
+    /// Returns true if the current string is the id of the answer and is to be kept.
     fn is_in_id(&mut self) -> bool {
         self.shape.route == Route::Responses
             && !self.id.whole
@@ -351,7 +351,7 @@ impl AnswerDocument {
             && self.under().leaf == AnswerLeaf::Id
     }
 
-    /// Returns true if the current string is the id of an output item to keep.
+    /// Returns true if the current string is the id of an output item and is to be kept.
     fn is_in_item_id(&mut self) -> bool {
         self.shape.route == Route::Responses
             && self.items.whole.len() < ITEM_IDS_MAX
@@ -359,7 +359,7 @@ impl AnswerDocument {
             && self.under().leaf == AnswerLeaf::ItemId
     }
 
-    /// Reads up to the end of the string or a backslash; returns the number of bytes read.
+    /// Reads up to the end of the string or a backslash. Returns the number of bytes read.
     fn string(&mut self, rest: &[u8]) -> usize {
         let run = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
         self.count_text(run as u64);
@@ -383,7 +383,7 @@ impl AnswerDocument {
     }
 
     fn escape(&mut self, byte: u8) -> usize {
-        // Keys and values that matter have no escapes: the backslash makes the word match none of them.
+        // Keys and values that matter have no escapes. The backslash makes sure that the word matches no known word.
         self.word.push(b"\\");
         if self.is_in_item_id() {
             self.items.text = None;
@@ -434,7 +434,7 @@ impl AnswerDocument {
         }
     }
 
-    /// Reads up to the end of a number or literal; returns the number of bytes read.
+    /// Reads up to the end of a number or literal. Returns the number of bytes read.
     fn bare(&mut self, rest: &[u8]) -> usize {
         let ends = |byte: &u8| {
             matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':')
@@ -491,7 +491,7 @@ impl AnswerDocument {
     }
 }
 
-/// A key, string or literal of at most [`WORD_BYTES_MAX`] bytes. A longer one is marked as too long, and matches no
+/// A key, string or literal of at most [`WORD_BYTES_MAX`] bytes. A longer text is marked as too long, and matches no
 /// known word.
 #[derive(Clone, Copy, Default)]
 struct ShortWord {
@@ -519,7 +519,7 @@ impl ShortWord {
         self.bytes.get(..self.len).unwrap_or(b"too long")
     }
 
-    /// Parses the word as a whole number without sign, decimals and exponent; `None` if it is no such number.
+    /// Parses the word as a whole number without sign, decimals and exponent; `None` if it is not such a number.
     fn number(&self) -> Option<u64> {
         let digits = self.bytes().iter().all(u8::is_ascii_digit);
         std::str::from_utf8(self.bytes()).ok().filter(|_| digits)?.parse().ok()

@@ -34,8 +34,8 @@ enum SsePosition {
 #[derive(Debug)]
 pub(super) struct SseLines {
     line: SsePosition,
-    /// True if the previous line ended with CR and no byte came since. An LF as the next byte belongs to the end of
-    /// that line.
+    /// True if the previous line ended with CR and no byte came since. If the next byte is an LF, it belongs to the end
+    /// of that line.
     after_cr: bool,
 }
 
@@ -44,7 +44,7 @@ impl SseLines {
         Self { line: SsePosition::Bom(0), after_cr: false }
     }
 
-    /// Returns true if an LF as the next byte would only be the second half of the last line's end.
+    /// Returns true if an LF as the next byte would only be the second half of the last line's CRLF.
     pub(super) fn owes_lf(&self) -> bool {
         self.after_cr
     }
@@ -117,7 +117,7 @@ impl SseLines {
     }
 }
 
-/// Takes the rest of the line, without the CR or LF at its end.
+/// Removes the rest of the line from `rest` and returns it, without the CR or LF at its end.
 fn take_line<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
     let (line, after) = rest.split_at(end);

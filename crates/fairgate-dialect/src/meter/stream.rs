@@ -23,12 +23,12 @@ pub(super) struct StreamMeter {
     event: StreamEvent,
     hold: Option<HeldEvent>,
     tally: UsageTally,
-    /// Bytes of all data lines so far. A report of more output than these bytes make plausible is not accepted.
+    /// Number of bytes of all data lines so far, which limits the output that a report may plausibly state.
     data_bytes: u64,
     has_text: bool,
     /// Number of events with text so far.
     text_events: u32,
-    /// True if the reason why the model stopped has passed, so that only the usage and the end are to come.
+    /// True if the reason why the model stopped has passed, so that only the usage and the end can follow.
     finished: bool,
     ended: bool,
     failed: bool,
@@ -67,15 +67,16 @@ enum StreamEventMeaning {
     Document(DocumentFindings),
 }
 
-/// Offsets at which one chunk is cut, and bytes to send before it.
+/// The cuts to make in one chunk, and the bytes to send before the chunk.
 #[derive(Default)]
 struct ChunkCuts {
+    /// Ranges of the chunk that the client does not get.
     hidden: Vec<Range<usize>>,
     /// Offset in the chunk at which the event that ends the answer begins; `None` if the chunk has no such event.
     end_from: Option<usize>,
     /// Bytes that were held back and are now sent, because their event ended with this chunk.
     released: Vec<u8>,
-    /// True if something was cut out of the middle of an event.
+    /// True if a part was cut out of the middle of an event.
     trimmed: bool,
 }
 
@@ -161,7 +162,7 @@ impl StreamMeter {
         self.event.document.id()
     }
 
-    /// Ends the stream. A last event without the final empty line counts too, because clients accept such an event.
+    /// Ends the stream. A last event without the final empty line counts too, because clients accept such events.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         self.classify_event(true);
         let hidden = self.event.is_usage_only();
@@ -186,8 +187,8 @@ impl StreamMeter {
         self.event.data(data);
     }
 
-    /// Classifies the event as soon as possible and adds its findings to the totals. Called at the end of each data
-    /// line, and again at the end of the event, with `whole` true.
+    /// Classifies the event as soon as possible and adds its findings to the totals. The caller does this at the end of
+    /// each data line, and again at the end of the event, then with `whole` set to true.
     fn classify_event(&mut self, whole: bool) {
         let Some(verdict) = self.event.classify(whole) else { return };
         match verdict {
@@ -236,7 +237,7 @@ impl StreamMeter {
     ) {
         let mut keep = chunk.len();
         if let Some(hold) = &mut self.hold {
-            // Held bytes belong to the last event.
+            // The held bytes belong to the last event.
             hold.overrun |= hold.held.len() + chunk.len() - begin > HELD_BYTES_MAX;
             if self.ended || hold.overrun {
                 cuts.released.append(&mut hold.held);
@@ -258,7 +259,7 @@ impl StreamMeter {
             from = hidden.end;
         }
         if cuts.trimmed && passed.forward.len() > 1 {
-            // One buffer is cheaper to send than several.
+            // Joins the parts, because one buffer is cheaper to send than several.
             passed.forward = vec![Bytes::from(passed.forward.concat())];
         }
     }
@@ -331,8 +332,9 @@ impl StreamEvent {
         self.document.feed(data);
     }
 
-    /// Returns the meaning of the event in the first call in which it is known. Returns `None` in all earlier and later
-    /// calls. `whole` is true at the end of the event, when its meaning is always known if it has data.
+    /// Returns the meaning of the event in the first call in which the meaning is known. Returns `None` in all earlier
+    /// and later calls. `whole` is true at the end of the event. The meaning is then always known if the event has
+    /// data.
     fn classify(&mut self, whole: bool) -> Option<StreamEventMeaning> {
         if self.meaning.is_some() || self.data_bytes == 0 {
             return None;
@@ -346,8 +348,8 @@ impl StreamEvent {
         self.meaning
     }
 
-    /// Returns true if this is the usage event that OpenAI's servers send on request before the end of a stream. Such
-    /// an event has a usage and an empty list of choices.
+    /// Returns true if this is the usage event that OpenAI's servers send, if asked to, before the end of a stream.
+    /// Such an event has a usage and an empty list of choices.
     fn is_usage_only(&self) -> bool {
         match self.meaning {
             Some(StreamEventMeaning::Document(found)) => {

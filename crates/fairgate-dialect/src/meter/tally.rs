@@ -1,5 +1,5 @@
-//! Adds up the usage of an answer, which is the last plausible report of the upstream plus a count of the text since
-//! that report.
+//! Adds up the usage of an answer: the last plausible report of the upstream, plus a count of the text since that
+//! report.
 
 use super::answer_shape::TokenKind;
 use super::document::DocumentFindings;
@@ -9,13 +9,12 @@ use crate::route::Route;
 
 /// Bytes of text per token, if nothing better is known.
 pub(crate) const BYTES_PER_TOKEN: u64 = 4;
-/// Reported output tokens that are accepted regardless of the bytes that passed, because a model may reason at length
-/// without sending its reasoning.
+/// Number of reported output tokens that are accepted regardless of the bytes that passed, because a model may reason
+/// at length without sending its reasoning.
 const UNSEEN_TOKENS_MAX: u64 = 1 << 18;
-/// Reported output tokens that are accepted beyond [`UNSEEN_TOKENS_MAX`] for each byte that passed.
+/// Number of reported output tokens that are accepted beyond [`UNSEEN_TOKENS_MAX`] for each byte that passed.
 const TOKENS_PER_BYTE_MAX: u64 = 64;
-/// Upper bound on bytes of text per reported output token. A report of so few tokens that there are more bytes per
-/// token is ignored.
+/// Greatest plausible number of bytes of text per reported output token. A report with more bytes per token is ignored.
 const BYTES_PER_TOKEN_MAX: u64 = 512;
 
 /// Usage as an upstream reports it.
@@ -65,8 +64,8 @@ impl UsageReport {
         }
     }
 
-    /// Returns all input tokens, and the cached ones among them. Returns `None` if no input is reported. An input of 0
-    /// counts as not reported, because every prompt has tokens.
+    /// Returns the number of all input tokens, and that of the cached tokens among them. Returns `None` if no input is
+    /// reported. An input of 0 counts as not reported, because every prompt has tokens.
     fn inputs(&self) -> Option<(u64, u64)> {
         let [cached, read] = [self.cached, self.cache_read].map(|tokens| tokens.unwrap_or(0));
         let input = self.input?.saturating_add(read).saturating_add(self.writes().total);
@@ -75,7 +74,7 @@ impl UsageReport {
     }
 
     /// Returns the tokens that were written to a cache. Upstreams report a total, or the parts that are kept for five
-    /// minutes and for an hour, or both. The larger of the total and of the sum of the parts is used.
+    /// minutes and for an hour, or both. The larger of the total and the sum of the parts is used.
     fn writes(&self) -> CacheWrites {
         let [total, five_minutes, one_hour] =
             [self.cache_written, self.cache_written_5m, self.cache_written_1h]
@@ -109,7 +108,7 @@ pub(super) struct UsageTally {
     high: TokenUsage,
 }
 
-/// An amount of text, and the number of events it came in.
+/// An amount of text, and the number of events in which it came.
 #[derive(Clone, Copy, Default)]
 struct UnreportedText {
     text_bytes: u64,

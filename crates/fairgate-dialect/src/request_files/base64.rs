@@ -1,6 +1,6 @@
-//! Decodes base64 as it stands in a JSON string, in either alphabet.
+//! Decodes base64 from a JSON string, in either alphabet.
 
-/// Returns the number of bytes that this much base64 decodes to at most.
+/// Returns the greatest number of bytes to which this much base64 decodes.
 pub(super) fn decoded_len(encoded: &[u8]) -> usize {
     encoded.len() / 4 * 3 + encoded.len() % 4
 }

@@ -1,6 +1,6 @@
 //! Reads the width and height of an image from its header: PNG, JPEG, GIF and WebP.
 
-/// Returns width and height in pixels; `None` if the header is of another format, or does not state them.
+/// Returns the width and height in pixels; `None` if the header is of another format or does not state them.
 pub(super) fn size(head: &[u8]) -> Option<(u32, u32)> {
     match head {
         [0x89, b'P', b'N', b'G', ..] => {
@@ -17,7 +17,7 @@ pub(super) fn size(head: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Walks over the segments of a JPEG to the frame header. A file may have several frame headers: the largest counts.
+/// Walks over the segments of a JPEG to the frame headers. If there are several, the largest size counts.
 fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     let mut largest: Option<(u32, u32)> = None;

@@ -1,16 +1,17 @@
 //! Counts the pages of a PDF, and the bytes that its compressed streams hold, without a parser of the format.
 //!
 //! The scan looks at all bytes, whatever the file's table of objects says, so that a false table can hide nothing from
-//! the scan. Pages are the names `/Page` and the references in lists of `/Kids`; the larger number counts. Streams are
-//! inflated, because a page may be in one, and because a few kilobytes may hold megabytes of text.
+//! the scan. Pages are counted in two ways, by the names `/Page` and by the references in lists of `/Kids`, and the
+//! larger number is used. Streams are inflated, because a page may be in a stream, and because a few kilobytes may hold
+//! megabytes of text.
 //!
-//! The text of a page has no bound by its size or its number, so the strings of all streams with text are counted too, once
-//! for each place that refers to the stream.
+//! The text of a page is bounded neither by the page's size nor by the number of pages. So the strings of all streams
+//! with text are counted too, once for each place that refers to the stream.
 //!
 //! A file is unreadable if a list of `/Kids` is not written out in place, or if such lists name a page twice, because a
 //! reader would count the page twice. It is also unreadable if a stream cannot be inflated, for example because it is
-//! encrypted or in an old encoding. Some honest files are unreadable in this sense. A budget reserves for them as many
-//! tokens as the model can read, until the provider has reported the real usage.
+//! encrypted or in an old encoding. Some honest files are unreadable in this sense. For such a file, a budget reserves
+//! as many tokens as the model can read, until the provider has reported the real usage.
 
 mod shown_text;
 
@@ -19,14 +20,14 @@ use std::io::Read;
 
 use super::base64;
 
-/// Most bytes that the streams of a request's PDFs are inflated to.
+/// Greatest number of bytes to which the streams of a request's PDFs are inflated.
 pub(super) const INFLATED_BYTES_MAX: usize = 8 << 20;
-/// Most bytes between the beginning of an object and its stream.
+/// Greatest number of bytes between the beginning of an object and its stream.
 const DICTIONARY_BYTES_MAX: usize = 16 << 10;
-/// Most references in the lists of `/Kids` of a file. No provider accepts that many pages.
+/// Greatest number of references in the lists of `/Kids` of a file. No provider accepts that many pages.
 const KIDS_MAX: usize = 10_000;
 
-/// Most objects of a file that others refer to.
+/// Greatest number of objects of a file to which other objects refer.
 const REFERRED_MAX: usize = 200_000;
 
 /// Pages, bytes and text of a PDF.
@@ -34,18 +35,18 @@ const REFERRED_MAX: usize = 200_000;
 pub(super) struct PdfContent {
     /// Number of pages.
     pub(super) pages: u64,
-    /// Larger of the file's size and of the bytes in its streams after they were inflated.
+    /// The larger of the file's size and the number of bytes in its inflated streams.
     pub(super) bytes: u64,
-    /// Bytes of the strings that its streams show as text.
+    /// Number of bytes of the strings that the file's streams show as text.
     pub(super) text_bytes: u64,
 }
 
-/// Work that may still be done for the PDFs of one request.
+/// The amount of work that may still be done for the PDFs of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PdfScanBudget {
-    /// Bytes of base64 that may still be decoded.
+    /// Number of bytes of base64 that may still be decoded.
     pub(super) read_bytes: usize,
-    /// Bytes that may still be inflated.
+    /// Number of bytes that may still be inflated.
     pub(super) inflated_bytes: usize,
 }
 
@@ -56,7 +57,7 @@ impl Default for PdfScanBudget {
 }
 
 impl PdfScanBudget {
-    /// Scans a PDF in base64. Returns `None` if it cannot be read, or if the work for this request is used up.
+    /// Scans a PDF in base64. Returns `None` if the PDF cannot be read, or if the work for this request is used up.
     pub(super) fn scan(&mut self, encoded: &[u8]) -> Option<PdfContent> {
         self.read_bytes = self.read_bytes.checked_sub(encoded.len())?;
         let file = base64::decode(encoded, encoded.len());
@@ -82,7 +83,8 @@ impl PdfScanBudget {
         Some(PdfContent { pages, bytes, text_bytes })
     }
 
-    /// Reads the stream whose keyword is at `start`. Returns the number of bytes that it was inflated to.
+    /// Reads the stream whose keyword is at `start`. Returns the number of bytes to which the stream was inflated;
+    /// `None` if it cannot be read.
     fn stream(&mut self, file: &[u8], start: usize, pages: &mut PageCount) -> Option<usize> {
         let before = &file[start.saturating_sub(DICTIONARY_BYTES_MAX)..start];
         let object = memchr::memmem::rfind(before, b"obj")?;
@@ -102,7 +104,7 @@ impl PdfScanBudget {
         let filters = has(b"Filter");
         let data = start + b"stream".len();
         let data = &file[data + usize::from(file[data..].starts_with(b"\r\n")) + 1..];
-        // A stream that looks compressed is, even if its dictionary could not be found.
+        // A stream that looks compressed counts as compressed, even if its dictionary could not be found.
         let is_plain = filters == 0 && inflatable == 0 && !starts_zlib(data);
         if is_plain || (filters > 0 && inflatable == 0 && pictures > 0 && !is_objects) {
             pages.object_streams_read += usize::from(is_objects);
@@ -151,7 +153,7 @@ fn starts_zlib(data: &[u8]) -> bool {
         if first & 0x0f == 8 && (u32::from(*first) << 8 | u32::from(*second)) % 31 == 0)
 }
 
-/// Returns true if the beginning of a file shows a PDF.
+/// Returns true if the first bytes of a file show that it is a PDF.
 pub(super) fn is_pdf(head: &[u8]) -> bool {
     memchr::memmem::find(&head[..head.len().min(1024)], b"%PDF-").is_some()
 }
@@ -162,14 +164,14 @@ struct PageCount {
     kids: HashSet<(u32, u32)>,
     object_streams: usize,
     object_streams_read: usize,
-    /// Number of references to each object, by its number.
+    /// Number of references to each object, by the object's number.
     references: HashMap<u32, u64>,
-    /// Text of each stream that shows some: the number of its object, and the bytes.
+    /// The number of its object and the bytes of its text, for each stream that shows text.
     texts: Vec<(Option<u32>, u64)>,
 }
 
 impl PageCount {
-    /// Adds the pages that these bytes name, and the lists of `/Kids` in them. Returns `None` if they cannot be
+    /// Adds the pages that these bytes name, and the lists of `/Kids` in them. Returns `None` if the pages cannot be
     /// counted.
     fn read(&mut self, bytes: &[u8]) -> Option<()> {
         for (name, end) in names(bytes) {
@@ -189,8 +191,8 @@ impl PageCount {
         Some(())
     }
 
-    /// Adds the text that a stream shows. `before` is what precedes the stream's object up to its keyword `obj`. Returns
-    /// `None` if the stream gives letters more text than letters have.
+    /// Adds the text that a stream shows. `before` is the part of the file before the stream's dictionary, up to and
+    /// without the keyword `obj`. Returns `None` if the stream makes single letters stand for long texts.
     fn add_text(&mut self, before: &[u8], content: &[u8]) -> Option<()> {
         if shown_text::has_long_letters(content) {
             return None;
@@ -233,15 +235,15 @@ fn number(word: &[u8]) -> Option<u32> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Reads the number at the end of a word, such as `[3`.
+/// Reads the number at the end of a word, such as `[3`; `None` if there is no number.
 fn number_at_end(word: &[u8]) -> Option<u32> {
     let digits = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     number(&word[word.len() - digits..])
 }
 
-/// Iterates over the numbers of the objects that references such as `3 0 R` name.
+/// Iterates over the numbers of the objects to which references such as `3 0 R` point.
 fn references(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
-    /// Longest text of two numbers and the blanks after them.
+    /// Length in bytes of the longest text of two numbers with the blanks after them.
     const NUMBERS_BYTES_MAX: usize = 32;
     memchr::memchr_iter(b'R', bytes).filter_map(|at| {
         let before = &bytes[at.saturating_sub(NUMBERS_BYTES_MAX)..at];
@@ -255,7 +257,7 @@ fn references(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
 /// Iterates over the names in a file, such as `/Page`, without the slash and with their escapes resolved. Each name
 /// comes with the offset at which it ends.
 fn names(bytes: &[u8]) -> impl Iterator<Item = (Vec<u8>, usize)> + '_ {
-    /// Longest name that has a meaning here, with every letter escaped.
+    /// Length in bytes of the longest name that has a meaning here, with every letter escaped.
     const NAME_BYTES_MAX: usize = 48;
     memchr::memchr_iter(b'/', bytes).filter_map(move |slash| {
         let rest = &bytes[slash + 1..];

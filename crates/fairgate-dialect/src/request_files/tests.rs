@@ -11,9 +11,9 @@ const RATES: FileTokenRates = FileTokenRates {
     unreadable_tokens: 200_000,
 };
 
-/// A PNG of 1024 × 768 pixels, as far as its header says.
+/// The header of a PNG of 1024 × 768 pixels, in base64.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAABAAAAAMACAYA";
-/// A PDF of two pages without content.
+/// A PDF of two pages without content, in base64.
 const PDF: &str = "JVBERi0xLjcKMSAwIG9iajw8L1R5cGUvUGFnZXMvS2lkc1szIDAgUiA0IDAgUl0+PmVuZG9iagozIDAgb2JqPDwvVHlwZS9QYWdlPj5lbmRvYmoKNCAwIG9iajw8L1R5cGUvUGFnZT4+ZW5kb2JqCg";
 
 fn files(route: Route, parts: &str) -> RequestFiles {
@@ -25,7 +25,7 @@ fn files(route: Route, parts: &str) -> RequestFiles {
     RequestFiles { text_bytes: hidden, ..files }
 }
 
-/// Tokens of the files in these parts, after checking that there is one file.
+/// Returns the number of tokens of the file in a part. Panics unless there is exactly one file.
 fn tokens(route: Route, part: &str) -> u64 {
     let found = files(route, part);
     assert_eq!(found.count, 1, "{part}");
@@ -75,7 +75,7 @@ fn a_file_counts_by_what_it_is_in_every_dialect() {
     assert_eq!(tokens(Responses, &text), 1500);
 }
 
-/// A page of 100 000 letters is some 25 000 tokens, and not the 3 000 of a usual page.
+/// A page of 100 000 letters has about 25 000 tokens, and not the 3 000 tokens of a usual page.
 #[test]
 fn a_dense_page_counts_by_its_text() {
     let text = "dense ".repeat(100_000 / 6);

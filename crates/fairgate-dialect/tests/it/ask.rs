@@ -1,4 +1,4 @@
-//! What is read out of requests, what is refused, and what changes.
+//! Tests of the fields that are read from requests, of refusals, and of changes to bodies.
 
 use bytes::Bytes;
 use fairgate_dialect::{BodyChanges, InvalidRequestError, RequestFields, Route};

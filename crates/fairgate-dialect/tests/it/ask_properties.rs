@@ -1,4 +1,5 @@
-//! Any body: read if it is JSON, changed only where it should be.
+//! Property tests with random bodies. A body must be read if it is JSON, and only the named fields
+//! may change.
 
 use fairgate_dialect::fuzz::{ask, check_ask};
 use fairgate_dialect::{BodyChanges, RequestFields, Route};
@@ -10,7 +11,7 @@ fn route() -> impl Strategy<Value = Route> {
     select(&Route::ALL)
 }
 
-/// Any value, not too large.
+/// Generates random JSON values of limited size.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -28,7 +29,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The fields that matter, with values that are allowed.
+/// Generates the fields that this crate reads, with allowed values.
 fn fields() -> impl Strategy<Value = Vec<(String, Value)>> {
     let tokens = || prop_oneof![Just(Value::Null), (0..2000_u64).prop_map(Value::from)];
     let options = prop_oneof![
@@ -61,7 +62,7 @@ fn fields() -> impl Strategy<Value = Vec<(String, Value)>> {
     )
 }
 
-/// A body as text: members in any order, with any white space, keys escaped here and there.
+/// Generates bodies as text, with members in any order, any white space, and some escaped keys.
 fn body() -> impl Strategy<Value = String> {
     let others = proptest::collection::vec(("[a-z_]{1,12}x|.{0,8}x", value()), 0..6);
     let model = "\\PC{1,20}";

@@ -1,4 +1,4 @@
-//! Every input that fuzzing kept, replayed.
+//! Runs the fuzz targets with all stored inputs.
 
 use std::fs;
 use std::path::Path;

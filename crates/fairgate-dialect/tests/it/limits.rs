@@ -1,4 +1,4 @@
-//! The headers of many providers.
+//! Tests with the rate-limit headers of many providers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use fairgate_dialect::limits::{
 use http::StatusCode;
 use serde_json::Value;
 
-/// 2026-11-16T02:08:05Z.
+/// The time 2026-11-16T02:08:05Z.
 const NOW: EpochMicros = EpochMicros(1_794_794_885_000_000);
 
 fn read(headers: &[(&str, &str)]) -> RateLimitHeaders {
@@ -82,7 +82,7 @@ fn a_limit_per_day_shows_itself_by_how_slowly_it_fills() {
     assert_eq!(long.tokens().unwrap().per_minute(), None);
 }
 
-/// Reads one limit on requests, as OpenAI and its imitators state it. An empty text is a header that is not there.
+/// Reads one limit on requests from headers in OpenAI's format. An empty text means that the header is absent.
 fn requests(limit: &str, remaining: &str, reset: &str) -> RateLimit {
     let headers = [
         ("x-ratelimit-limit-requests", limit),

@@ -1,4 +1,5 @@
-//! Any headers and any body: no panic, and nothing outside its bounds. A failure prints its seed and its input.
+//! Property tests with random headers and bodies. Reading must not panic, and all values must be within their bounds. A
+//! failure prints its seed and its input.
 
 use fairgate_dialect::fuzz::{check_limits, limits};
 use http::StatusCode;

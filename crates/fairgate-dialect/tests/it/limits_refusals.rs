@@ -1,4 +1,4 @@
-//! Why many providers refuse a request.
+//! Tests with the refusals of many providers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Requests, answers and their properties, from outside.
+//! Tests of the crate's public interface, with requests and answers.
 #![allow(clippy::unwrap_used)]
 
 mod ask;

@@ -1,4 +1,5 @@
-//! Answers as they pass: what is forwarded when, what is hidden, what is believed.
+//! Tests of answers as they pass: the bytes that are forwarded or hidden, and the reports that are
+//! accepted.
 
 use bytes::Bytes;
 use fairgate_dialect::{BodyFraming, CacheWrites, MeteredChunk, Route, TokenUsage, UsageMeter};
@@ -17,7 +18,8 @@ fn pass(meter: &mut UsageMeter, text: &str) -> MeteredChunk {
     meter.pass(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// What is measured of a chat's events that say this.
+/// Returns the usage that is measured for a chat stream with this usage, and whether it was
+/// reported.
 fn usage_of(usage: &str) -> (TokenUsage, bool) {
     let mut meter = chat(false);
     pass(&mut meter, "data: {\"choices\":[{\"delta\":{\"content\":\"12345678\"}}]}\n\n");
@@ -317,7 +319,7 @@ fn tool_calls_and_other_choices_count_too() {
     assert_eq!(meter.so_far().output, 5);
 }
 
-/// The output that is counted of a chat's message with this content.
+/// Returns the number of output tokens that are counted for a chat message with this content.
 fn counted(content: &str) -> u64 {
     let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Json, false, 0);
     pass(&mut meter, &format!(r#"{{"choices":[{{"message":{{"content":{content}}}}}]}}"#));
@@ -364,7 +366,7 @@ fn the_id_of_a_response_is_seen_however_it_is_cut() {
     }
 }
 
-/// Anthropic's `cache_creation`: the tokens that it writes to its cache, by the time that it keeps them.
+/// Anthropic's `cache_creation` has the tokens written to the cache, by the time for which they are kept.
 #[test]
 fn cache_writes_are_read_by_their_time() {
     let writes = |usage: &str| {

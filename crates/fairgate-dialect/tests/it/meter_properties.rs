@@ -1,4 +1,5 @@
-//! Any answer, cut anywhere: the same bytes, the same measure; and the measure is what a plain reading gives.
+//! Property tests with random answers that are cut into random chunks. The chunks must not change the forwarded bytes
+//! or the usage, and the usage must equal that of a plain reading.
 
 use fairgate_dialect::fuzz::{check_meter, meter};
 use fairgate_dialect::{BodyFraming, CacheWrites, MeasuredUsage, Route, TokenUsage};
@@ -37,7 +38,7 @@ fn recorded_answers_can_be_cut_at_every_byte() {
     }
 }
 
-/// One event of a chat, with what it says.
+/// One event of a chat stream, with its content.
 #[derive(Clone, Debug)]
 enum Said {
     Text(String),
@@ -74,7 +75,8 @@ fn event(said: &Said) -> Option<Value> {
     }
 }
 
-/// What a plain reading of the whole gives: the last usage, and what came after it.
+/// Returns the usage by a plain reading of the whole answer: the last reported usage, plus the text
+/// after that report.
 fn plainly(events: &[Said], done: bool) -> MeasuredUsage {
     let (mut input, mut output, mut bytes, mut tokens) = (None, 0, 0, 0);
     for said in events {

@@ -1,10 +1,11 @@
-//! The canonical bytes of prompts: what must not matter does not, what must matter does, and a next turn begins with this one.
+//! Tests of the canonical bytes of prompts. They must ignore what no engine reads, show all other differences, and be a
+//! beginning of those of the next turn.
 
 use fairgate_dialect::{PromptPiece, RequestFields, Route};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// The canonical bytes, with files in angle brackets.
+/// Returns the canonical bytes of a prompt, with files in angle brackets.
 fn canonical(route: Route, body: &str) -> Vec<u8> {
     let ask = RequestFields::read(route, body.as_bytes()).unwrap();
     let mut bytes = Vec::new();
@@ -109,7 +110,7 @@ fn the_order_is_tools_then_system_then_messages() {
     assert!(place("TOOL") < place("RULES") && place("RULES") < place("QUESTION"));
 }
 
-/// What two byte strings have in common at their beginnings.
+/// Returns the length of the common beginning of two byte strings.
 fn shared(one: &[u8], two: &[u8]) -> usize {
     one.iter().zip(two).take_while(|(a, b)| a == b).count()
 }
@@ -233,7 +234,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A text of the same value with white space everywhere and every character escaped.
+/// Writes the same value with white space everywhere and with every character escaped.
 fn respelled(value: &Value, out: &mut String) {
     let escape = |text: &str, out: &mut String| {
         out.push('"');

@@ -1,4 +1,4 @@
-//! Answers as upstreams send them, and what they used.
+//! Tests with recorded answers of upstreams and their usage.
 
 use fairgate_dialect::{BodyFraming, CacheWrites, MeasuredUsage, Route, TokenUsage};
 
@@ -40,7 +40,7 @@ const fn json(
     Recorded { name, route, framing: BodyFraming::Json, text, measured }
 }
 
-/// What is counted as input where nobody says: the estimate that the checks give.
+/// Input tokens that are counted if the upstream does not report them: the estimate of these tests.
 const ESTIMATE: u64 = 1000;
 
 pub(crate) const CHAT: &str = concat!(

@@ -1,4 +1,4 @@
-//! What each call does, one at a time.
+//! Tests of the effect of each single call.
 
 use fairgate_prefix::{PrefixIndex, PrefixWorker};
 
@@ -8,7 +8,7 @@ fn cached(index: &PrefixIndex, worker: PrefixWorker, symbols: &[u8]) -> u64 {
     index.overlap(&chain(symbols)).tokens(worker) / TOKENS
 }
 
-/// Sends a prompt that the engine answers, with so many of its blocks cached.
+/// Sends a prompt to a worker. The answer reports `blocks` of the prompt's blocks as cached.
 fn answered(index: &mut PrefixIndex, worker: PrefixWorker, symbols: &[u8], blocks: u64) {
     let chain = chain(symbols);
     let route = index.routed(worker, &chain).unwrap();

@@ -1,4 +1,4 @@
-//! Simulated workers whose caches are smaller than stated: what the index learns from their reports, and what it is worth.
+//! Tests of what the index learns from simulated workers whose caches are smaller than stated.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use fairgate_testkit::workload::SeededRng;
 
 use crate::{KEY, TOKENS};
 
-/// A prompt as an engine sees it, each number a block.
+/// A prompt as an engine sees it. Each number is a block.
 type Prompt = Vec<u64>;
 
 fn chain(prompt: &[u64]) -> PromptChain {
@@ -22,7 +22,7 @@ fn chain(prompt: &[u64]) -> PromptChain {
     builder.finish(prompt.len() as u64 * TOKENS)
 }
 
-/// An engine that keeps the blocks that were used last.
+/// An engine that caches the most recently used blocks.
 struct Engine {
     capacity: usize,
     time: u64,
@@ -34,7 +34,7 @@ impl Engine {
         Self { capacity, time: 0, used: HashMap::new() }
     }
 
-    /// Says how many blocks of a prompt were cached, and keeps it.
+    /// Returns the number of a prompt's blocks that were cached, and caches the prompt.
     fn read(&mut self, prompt: &[u64]) -> u64 {
         let hits = prompt.iter().take_while(|block| self.used.contains_key(block)).count();
         for block in prompt.iter().rev() {
@@ -51,7 +51,7 @@ impl Engine {
     }
 }
 
-/// Conversations that grow: each has its own history under a system prompt that all share. Those that went on last most often go on.
+/// Growing conversations. All begin with the same system prompt, and each has its own history.
 struct Conversations {
     rng: SeededRng,
     open: Vec<Prompt>,
@@ -166,7 +166,8 @@ fn a_cache_as_large_as_stated_is_believed_in() {
     assert!(least >= 875, "{least}");
 }
 
-/// A tenant repeats prompts that the engine never keeps for it. It asks as often as the others together, at depths that it chooses.
+/// A tenant repeats prompts that the engine never caches. It sends as many requests as all others together, at depths
+/// that it chooses.
 #[test]
 fn a_tenant_whose_prompts_are_never_cached_does_not_take_the_index_from_the_others() {
     for pause in [1, 4, 16, 64] {
@@ -195,7 +196,7 @@ fn a_tenant_whose_prompts_are_never_cached_does_not_take_the_index_from_the_othe
     }
 }
 
-/// Whoever does not say how much was cached does not move anything; the index is as large as stated.
+/// Answers without a number of cached tokens change nothing, and the index assumes the stated size.
 #[test]
 fn without_reports_nothing_is_learned() {
     let mut world = World::new(4000, 1000);

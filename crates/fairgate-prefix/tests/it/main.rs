@@ -1,4 +1,5 @@
-//! The index as a caller sees it: beside a naive one, on a recorded trace, and case by case.
+//! Tests of the index through its public interface: against a naive index, on a recorded trace, and
+//! with single cases.
 #![allow(clippy::unwrap_used)]
 
 mod cases;
@@ -13,7 +14,7 @@ use fairgate_prefix::{
 
 const KEY: SecretKey = SecretKey::new([5; 16]);
 
-/// The chain of a prompt in which each number is a block, at 4 bytes a token.
+/// Builds the chain of a prompt in which each number is a block, at 4 bytes per token.
 fn chain(symbols: &[u8]) -> PromptChain {
     let mut builder =
         PromptChainBuilder::new(KEY, CacheIdentity { model: "m", ..CacheIdentity::default() });
@@ -23,10 +24,10 @@ fn chain(symbols: &[u8]) -> PromptChain {
     builder.finish(symbols.len() as u64 * TOKENS)
 }
 
-/// The tokens of a block in [`chain`].
+/// Number of tokens of a block in [`chain`].
 const TOKENS: u64 = BLOCK_BYTES as u64 / 4;
 
-/// An answer to this prompt that says that so many of its blocks were cached.
+/// Builds the report of an answer to this prompt, with `blocks` of the prompt's blocks cached.
 fn report(chain: &PromptChain, blocks: u64) -> CacheReport {
     CacheReport { input_tokens: chain.input_tokens(), cached_tokens: blocks * TOKENS, origin: 0 }
 }

@@ -1,4 +1,5 @@
-//! Recorded conversations: how much the index expects to be cached, beside how much really is shared.
+//! Compares the tokens that the index expects to be cached with those that are really shared, on recorded
+//! conversations.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -8,7 +9,7 @@ use fairgate_testkit::test_data;
 
 use crate::KEY;
 
-/// The tokens of one of the trace's blocks.
+/// Number of tokens of a block in the trace.
 const TRACE_BLOCK_TOKENS: u64 = 512;
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -17,7 +18,7 @@ struct Request {
     blocks: Vec<u64>,
 }
 
-/// Reads the trace; returns `None` if it is not there.
+/// Reads the trace; `None` if the trace does not exist.
 fn trace() -> Option<Vec<Request>> {
     let path = test_data::shared_trace("mooncake_conversation.jsonl.gz")?;
     let file = std::fs::File::open(path).ok()?;
@@ -31,7 +32,7 @@ fn trace() -> Option<Vec<Request>> {
     Some(lines.map(|line| request(line.unwrap())).collect())
 }
 
-/// The part of a request that earlier requests had at their beginnings too, with a cache that forgets nothing.
+/// Returns the part of a request's tokens, from 0 to 1, that an unlimited cache would have from earlier requests.
 fn true_overlap(request: &Request, seen: &mut HashSet<u64>) -> f64 {
     let shared = request.blocks.iter().take_while(|id| seen.contains(id)).count() as u64;
     seen.extend(&request.blocks);

@@ -1,5 +1,5 @@
-//! The same rules once more, as directly as they read: no hashes, prefixes compared symbol by symbol, lists searched from end to
-//! end.
+//! A naive index that follows the same rules as directly as possible. It uses no hashes, compares prefixes symbol by
+//! symbol, and searches whole lists.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,10 @@ pub(crate) struct NaiveWorker {
     size: NaiveSize,
     capacity: usize,
     restarts: usize,
-    /// Most recent first.
+    /// The blocks that the worker is expected to hold, most recent first.
     held: Vec<Block>,
-    /// When the stretches began in which blocks are counted together, oldest first.
+    /// Times at which the stretches of time began, oldest first. Blocks of one stretch are counted
+    /// together.
     marks: Vec<u64>,
 }
 
@@ -29,7 +30,8 @@ struct NaiveSize {
     stated: usize,
     counts: HashMap<(u64, usize), i64>,
     reports: HashMap<u64, u64>,
-    /// The steps of all hits, by cohort, in order; `None` for a report without one.
+    /// For each cohort, the step of the hit of each report, in order; `None` for a report without a
+    /// hit.
     hits: HashMap<u64, Vec<Option<usize>>>,
     reports_in_all: u64,
     step: usize,
@@ -41,16 +43,17 @@ struct Block {
     confirmed: Option<u64>,
 }
 
-/// What was known when a prompt was sent.
+/// The state of the index when a prompt was sent.
 pub(crate) struct NaiveRoute {
     worker: usize,
     restarts: usize,
-    /// For each of the first blocks that an answer has confirmed, when it was used and confirmed last, and how deep it lay.
+    /// The times of the last use and of the last confirmation, for each of the first blocks that an answer has
+    /// confirmed.
     known: Vec<(u64, u64)>,
     depths: Vec<usize>,
-    /// What was held of anything before.
+    /// All blocks that the worker was expected to hold, as prefixes.
     held: Vec<Prefix>,
-    /// Whether 7 of 8 places were taken.
+    /// True if at least 7/8 of the capacity were taken.
     is_full: bool,
     sent: u64,
 }
@@ -198,12 +201,13 @@ impl NaiveIndex {
 }
 
 impl NaiveWorker {
-    /// Blocks that were last used from one time to before another.
+    /// Returns the number of blocks that were last used at `from` or later and before `until`.
     fn used(&self, from: u64, until: u64) -> usize {
         self.held.iter().filter(|block| (from..until).contains(&block.touched)).count()
     }
 
-    /// Begins another stretch where the last one has 1/64 of the capacity. Of 128, neighbours with at most 1/32 become one.
+    /// Begins another stretch if the last stretch has at least 1/64 of the capacity. If there are 128 stretches, merges
+    /// neighbours that together have at most 1/32 of the capacity.
     fn mark(&mut self, now: u64) {
         let last = self.marks.last().copied();
         if last.is_some_and(|last| self.used(last, u64::MAX) < (self.capacity / 64).max(1)) {
@@ -219,7 +223,8 @@ impl NaiveWorker {
         self.marks.push(now);
     }
 
-    /// How many blocks were used more recently than the last of this prefix, as far as stretches tell.
+    /// Returns the number of blocks that were used more recently than the last block of this prefix, as estimated from
+    /// the stretches.
     fn depth(&self, prompt: &[u8], end: usize) -> usize {
         let find = |end: usize| self.held.iter().find(|block| block.prefix == prompt[..end]);
         let block = find(end).unwrap();
@@ -252,7 +257,8 @@ impl NaiveSize {
         (0..=20).find(|&step| depth < self.limit(step)).unwrap_or(20)
     }
 
-    /// Whether one of the last four reports of another cohort was a hit at this depth or deeper.
+    /// Returns true if one of the last four reports of another cohort was a hit at this depth or
+    /// deeper.
     fn others_hit(&self, cohort: u64, depth: usize) -> bool {
         let others = self.hits.iter().filter(|(of, _)| **of != cohort);
         let mut steps = others.flat_map(|(_, hits)| hits.iter().rev().take(4).flatten());

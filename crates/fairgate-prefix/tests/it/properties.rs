@@ -1,4 +1,4 @@
-//! Random calls, given to the index and to the naive one: both must always say the same.
+//! Random calls of the index and of the naive index. Both must always return the same.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -13,14 +13,14 @@ const STEPS: usize = 300;
 
 struct Both {
     rng: SeededRng,
-    /// Whether one worker stays as it is, so that its answers add up.
+    /// True if one worker is never changed, so that its reports accumulate.
     is_calm: bool,
     index: PrefixIndex,
     naive: NaiveIndex,
-    /// By name, with those that left.
+    /// The workers by name, including removed workers.
     workers: Vec<PrefixWorker>,
     in_flight: Vec<(PrefixRoute, NaiveRoute, Vec<u8>)>,
-    /// How often a check found that something was learned of a size.
+    /// Number of checks that found a learned size.
     learned: usize,
 }
 
@@ -44,7 +44,7 @@ impl Both {
         self.rng.index(below)
     }
 
-    /// Few symbols, so that prompts share beginnings.
+    /// Draws a prompt of few different symbols, so that prompts share beginnings.
     fn prompt(&mut self) -> Vec<u8> {
         let length = self.number(16);
         if self.is_calm {

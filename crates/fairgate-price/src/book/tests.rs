@@ -8,7 +8,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const START: Duration = Duration::ZERO;
 
-/// 51.2 tokens a second, the gateway's default.
+/// Returns the gateway's default rate, 51.2 tokens per second.
 fn default() -> TokenRate {
     TokenRate::new(512, 10 * SECOND)
 }
@@ -18,7 +18,8 @@ fn second(book: &SlotTimeBook, payer: &str) -> u64 {
     book.price(payer, default(), START).cost(SECOND)
 }
 
-/// A book in which each of these tenants has completed work at a rate, in tokens a second, for some milliseconds.
+/// Creates a book in which each tenant has completed work. A tenant is given by its name, its rate
+/// in tokens per second and its time in milliseconds.
 fn book(tenants: &[(&str, u64, u64)]) -> SlotTimeBook {
     let mut book = SlotTimeBook::default();
     for &(tenant, rate, millis) in tenants {
@@ -175,8 +176,9 @@ fn it_remembers_so_many_tenants_and_no_more() {
     assert!(book.tenants.contains_key("large"));
 }
 
-/// One tenant among honest ones says and does whatever it likes. The price of each honest tenant stays between the
-/// an eighth of the lowest honest rate and 4 times the highest, and nothing overflows.
+/// One tenant reports and does arbitrary things beside honest tenants. The price of each honest
+/// tenant stays between an eighth of the lowest honest rate and 4 times the highest, and nothing
+/// overflows.
 #[test]
 fn one_tenant_among_honest_ones_moves_no_price_out_of_their_range() {
     for seed in 0..300 {

@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-/// Number of half picoseconds in a microsecond: sums of costs are kept in half picoseconds, so that ½ · U² is whole.
+/// Number of half picoseconds in a microsecond. Sums of costs are kept in half picoseconds, so that ½ · U² is whole.
 const HALF_PICOS: u128 = 2_000_000;
 /// Number of thousandths in one.
 const MILLI: u128 = 1000;
@@ -16,17 +16,17 @@ const NANOS: u128 = 1000;
 pub struct RequestWork {
     /// Input tokens, including cached ones.
     pub input: u64,
-    /// Input tokens that the worker had cached; more than `input` counts as `input`.
+    /// Input tokens that the worker had cached. A number above `input` counts as `input`.
     pub cached: u64,
     /// Output tokens of all choices together.
     pub output: u64,
-    /// Number of answers that were asked for; 0 counts as 1.
+    /// Number of answers that the client asked for; 0 counts as 1.
     pub choices: u64,
 }
 
 /// Six prices of a worker's time, in picoseconds of the full worker.
 ///
-/// The default is free. Every field may have any value: costs saturate.
+/// The default prices are 0. Every field may have any value, because costs saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPrices {
     /// Price of a request, whatever its size.
@@ -39,7 +39,7 @@ pub struct WorkerPrices {
     pub cached: u64,
     /// Price of an output token after the first one of its choice.
     pub output: u64,
-    /// Price of such an output token, for each token before it.
+    /// Price of an output token after the first one of its choice, for each token before it.
     pub context_output: u64,
 }
 
@@ -72,7 +72,7 @@ impl WorkerPrices {
     }
 
     /// Returns the mean of workers' prices, weighted by their slots and rounded to the nearest picosecond. Workers
-    /// without slots count only if none has any. `None` if there are no workers.
+    /// without slots count only if no worker has slots. Returns `None` if there are no workers.
     pub fn mean(workers: &[(Self, u64)]) -> Option<Self> {
         let has_slots = workers.iter().any(|(_, slots)| *slots > 0);
         let weight = |slots: u64| if has_slots { u128::from(slots) } else { 1 };
@@ -109,8 +109,8 @@ impl FullBatch {
         self.0
     }
 
-    /// Returns what it costs to hold one slot for this time, in microseconds of the full worker, rounded up: one of n
-    /// requests holds one n-th of the worker.
+    /// Returns the cost of a slot that was held for this time, in microseconds of the full worker, rounded up. In a
+    /// batch of n requests, a slot is one n-th of the worker.
     pub fn slot_cost(self, held: Duration) -> u64 {
         let cost = held.as_nanos().saturating_mul(MILLI).div_ceil(NANOS * u128::from(self.0));
         u64::try_from(cost).unwrap_or(u64::MAX)

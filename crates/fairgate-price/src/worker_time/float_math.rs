@@ -4,7 +4,7 @@
 /// Returns e⁻ˣ for x from 0 to 64; an x beyond these limits counts as the limit.
 pub(super) fn exp_minus(x: f64) -> f64 {
     let part = x.clamp(0.0, 64.0) / 1024.0;
-    // The series of e^part to the fifth power, whose error is below 10⁻¹⁰ for a part of at most 1/16.
+    // Sums the series of e^part up to the fifth power. The error is below 10⁻¹⁰ for a part of at most 1/16.
     let mut power = 1.0
         + part * (1.0 + part / 2.0 * (1.0 + part / 3.0 * (1.0 + part / 4.0 * (1.0 + part / 5.0))));
     for _ in 0..10 {
@@ -13,12 +13,13 @@ pub(super) fn exp_minus(x: f64) -> f64 {
     1.0 / power
 }
 
-/// Returns the square root of a number; 0 for a negative number or one that is not a number.
+/// Returns the square root of a number; 0 for a number that is negative, infinite or not a number.
 pub(super) fn square_root(number: f64) -> f64 {
     if !(number > 0.0 && number.is_finite()) {
         return 0.0;
     }
-    // Newton's steps halve the exponent's error first and then double the digits: 600 binary orders need 310 steps.
+    // Newton's steps first halve the root until it is near the result, and then double its correct digits. A number of
+    // 2⁶⁰⁰ needs about 310 steps.
     let mut root = number.max(1.0);
     for _ in 0..600 {
         let next = (root + number / root) / 2.0;
@@ -41,8 +42,8 @@ pub(super) fn nearest_power_of_two(number: f64, last: usize) -> usize {
     power
 }
 
-/// Returns the nearest whole number; 0 for a negative number or one that is not a number, `u64::MAX` for one that is
-/// too large.
+/// Returns the nearest whole number. Returns 0 if `number` is negative or not a number, and `u64::MAX` if it is too
+/// large.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

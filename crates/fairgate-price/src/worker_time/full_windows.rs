@@ -1,4 +1,4 @@
-//! Measures of a full worker: its batch, and its prompts for each output token.
+//! Measures of a full worker: its batch, and the number of prompts per output token.
 
 use super::cost::{FullBatch, WorkerPrices};
 use super::float_math::{exp_minus, whole};
@@ -6,12 +6,13 @@ use super::least_squares::{CoefficientFit, START_FACTOR_MAX, WindowCoefficients}
 use super::window_log::PromptWork;
 use super::window_model::MeasuredWindow;
 
-/// Length of full windows, in milliseconds, after which older ones count for 1/e.
+/// Total length of later full windows, in milliseconds, after which a full window counts for 1/e.
 const FADE_MS: f64 = 30_000.0;
-/// Part of the slots that decode in a full worker, before a full window was seen.
+/// Part of the slots that is assumed to decode in a full worker before the first full window.
 const START_FILL: f64 = 0.95;
-/// Length in milliseconds of the imaginary windows with that fill that come before the first one. When a worker fills
-/// up, all its slots wait for prompts at first, and its first full windows are not like those that follow.
+/// Length in milliseconds of imaginary windows with the fill [`START_FILL`] that come before the first full window.
+/// When a worker fills up, all its slots wait for prompts at first, and its first full windows are not like those that
+/// follow.
 const START_MS: f64 = 10_000.0;
 /// Number of picoseconds in a millisecond.
 const PICOS: f64 = 1e9;
@@ -19,11 +20,11 @@ const PICOS: f64 = 1e9;
 /// Sums over the windows in which a worker was full, fading.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FullWindows {
-    /// Output tokens, with those of the imaginary windows.
+    /// Output tokens of all windows, including the imaginary ones.
     output: f64,
-    /// Output tokens of windows that were seen.
+    /// Output tokens of the windows that were measured.
     measured_output: f64,
-    /// Σ steps × slots.
+    /// Sum of steps × slots over the windows.
     slot_steps: f64,
     prompts: f64,
     /// Total length in milliseconds.
@@ -55,7 +56,7 @@ impl FullWindows {
         }
     }
 
-    /// Returns the seconds of full windows that the fill is the mean of; at most 30.
+    /// Returns the seconds of full windows over which the fill is averaged; at most 30.
     pub(super) fn seconds(&self) -> f64 {
         self.length_ms / 1000.0
     }
@@ -65,16 +66,17 @@ impl FullWindows {
         (f64::from(slots) * self.fill()).max(1.0)
     }
 
-    /// Returns the prompts for each output token in a full worker; 0 if that is unknown.
+    /// Returns the number of prompts per output token in a full worker; 0 if that is unknown.
     fn prompts_per_output(&self) -> f64 {
         if self.measured_output > 0.0 { self.prompts / self.measured_output } else { 0.0 }
     }
 
     /// Returns the prices of a worker with these coefficients and slots, as if it were full.
     ///
-    /// A step costs a, shared by the n requests that decode in it: an output token costs a/n + b. A prompt that costs
-    /// less than half a step was read in the same pass as a step of decoding, and saved a pass. Half of what it saved
-    /// goes to those who decode: each prompt pays h more, and each of the 1/ρ output tokens for each prompt ρh less.
+    /// A step costs a, shared by the n requests that decode in it, so an output token costs a/n + b. A prompt that
+    /// costs less than half a step was read in the same pass as a step of decoding, and saved a pass. Half of what it
+    /// saved goes to the requests that decode: each prompt pays h more. Each output token pays ρh less, where ρ is the
+    /// number of prompts per output token.
     pub(super) fn prices(&self, fit: &CoefficientFit, slots: u32) -> WorkerPrices {
         let CoefficientFit { start, solution } = fit;
         let batch = self.batch(slots);
@@ -93,7 +95,7 @@ impl FullWindows {
         }
     }
 
-    /// Returns the greatest prices of a worker with these start ratios: 64 times what they give.
+    /// Returns the greatest prices of a worker, which are 64 times the prices that these start ratios give.
     pub(super) fn greatest_prices(&self, start: &WindowCoefficients, slots: u32) -> WorkerPrices {
         let most = |start: f64| whole(PICOS * START_FACTOR_MAX * start);
         WorkerPrices {
@@ -106,7 +108,8 @@ impl FullWindows {
         }
     }
 
-    /// Returns what moves from the decoding to each prompt, because a prompt that is read beside decoding saves a pass.
+    /// Returns the milliseconds h that each prompt pays in place of the requests that decode, because a prompt that is
+    /// read beside decoding saves a pass.
     fn saved(solution: &WindowCoefficients, decode: f64, per_output: f64) -> f64 {
         if per_output > 0.0 {
             let saved = (solution.step - 2.0 * solution.prompt).max(0.0) / 2.0;
@@ -116,8 +119,9 @@ impl FullWindows {
         }
     }
 
-    /// Returns the derivative of the cost of a request by each coefficient, while the batch and the prompts for each
-    /// output token stay. `later` is its output after the first token of each choice.
+    /// Returns the derivative of the cost of a request by each coefficient, with a constant batch and a constant number
+    /// of prompts per output token. `later` is the number of output tokens after the first one of each choice, and
+    /// `context` the sum of the tokens before each of them.
     pub(super) fn cost_derivative(
         &self,
         fit: &CoefficientFit,

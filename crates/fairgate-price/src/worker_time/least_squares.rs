@@ -1,42 +1,42 @@
 //! Least squares without negative coefficients, over sums that fade.
 //!
-//! Coordinate descent finds which coefficients are at a bound within a few sweeps, but creeps along a valley where two
-//! coefficients can stand for each other, as those of a step and of an output token do while the batch is constant. So
-//! after each sweep, the coefficients between their bounds go to their common minimum at once, or towards it as far as
-//! the bounds allow. Neither ever raises the sum of squares.
+//! Coordinate descent finds within a few sweeps which coefficients are at a bound. But it is slow where two
+//! coefficients can make up for each other, as those of a step and of an output token can while the batch is constant.
+//! So after each sweep, the coefficients between their bounds move together to their common minimum, or towards it as
+//! far as the bounds allow. Neither move ever raises the sum of squares.
 
 /// Number of coefficients of a window's length.
 pub(super) const COEFFICIENTS: usize = 7;
-/// The same as a float.
+/// The value of [`COEFFICIENTS`] as a float.
 const COEFFICIENTS_FITTED: f64 = 7.0;
-/// Number of windows from which on a fit has a variance.
+/// Least number of windows for which a fit has a variance.
 const VARIANCE_WINDOWS_MIN: f64 = 16.0;
-/// Sweeps over all coefficients after which a solution counts as found.
+/// Greatest number of sweeps over all coefficients. The solution after them counts as found.
 const SWEEPS_MAX: usize = 50;
-/// Change of all coefficients in one sweep below which a solution counts as found, relative to their start values.
+/// If a sweep changes each coefficient by less than this part of its start value, the solution counts as found.
 const CHANGE_MIN: f64 = 1e-9;
 /// The least and the greatest length of a step in milliseconds that a fit may find.
 const STEP_MS_RANGE: (f64, f64) = (1e-3, 1e5);
 /// A coefficient is at most this multiple of its start value.
 pub(super) const START_FACTOR_MAX: f64 = 64.0;
 
-/// One number for each coefficient: of a window, what the coefficient is multiplied by; of a fit, its value in
-/// milliseconds.
+/// One number for each coefficient. In a window, it is the amount by which the coefficient is multiplied, such as the
+/// number of steps. In a fit, it is the coefficient itself, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct WindowCoefficients {
-    /// One step of the engine.
+    /// The number for a step of the engine.
     pub(super) step: f64,
-    /// One output token of any request.
+    /// The number for an output token of any request.
     pub(super) output: f64,
-    /// One token of context of one output token.
+    /// The number for a token of context of an output token.
     pub(super) context: f64,
-    /// One prompt, whatever its length.
+    /// The number for a prompt of any length.
     pub(super) prompt: f64,
-    /// One input token that was not cached.
+    /// The number for an input token that was not cached.
     pub(super) input: f64,
-    /// One token before such an input token.
+    /// The number for a token before an input token that was not cached.
     pub(super) position: f64,
-    /// One cached input token.
+    /// The number for a cached input token.
     pub(super) cached: f64,
 }
 
@@ -51,7 +51,7 @@ impl WindowCoefficients {
         Self { step, output, context, prompt, input, position, cached }
     }
 
-    /// Returns the sum of the products of both.
+    /// Returns the sum over all coefficients of the number here times the number in `other`.
     pub(super) fn product(self, other: Self) -> f64 {
         dot(&self.array(), &other.array())
     }
@@ -82,7 +82,7 @@ pub(super) struct WindowSquares {
 }
 
 impl WindowSquares {
-    /// Adds a window of this length in milliseconds.
+    /// Adds a window of this length in milliseconds, with this weight.
     pub(super) fn add(&mut self, window: WindowCoefficients, length: f64, weight: f64) {
         let x = window.array();
         for (i, row) in self.squares.iter_mut().enumerate() {
@@ -118,8 +118,8 @@ impl WindowSquares {
         self.windows += other.windows;
     }
 
-    /// Fits the coefficients, drawn towards the multiple of `ratios` that fits best, as strongly as this many
-    /// milliseconds of windows would. `None` if there is nothing to fit.
+    /// Fits the coefficients. They are drawn towards the multiple of `ratios` that fits best, as strongly as `ridge_ms`
+    /// milliseconds of windows would draw them. Returns `None` if there is nothing to fit.
     pub(super) fn fit(&self, ratios: WindowCoefficients, ridge_ms: f64) -> Option<CoefficientFit> {
         let ratio = ratios.array();
         let along: f64 = ratio.iter().zip(self.products).map(|(ratio, sum)| ratio * sum).sum();
@@ -142,8 +142,8 @@ impl WindowSquares {
     }
 
     /// Returns the variance of x · `direction`, where x are the fitted coefficients: s² · dᵀ(A + ridge)⁻¹d with the
-    /// residual variance s². Bounds are left out, so the variance is rather too large. `None` before there are
-    /// [`VARIANCE_WINDOWS_MIN`] windows.
+    /// residual variance s². The bounds of the coefficients are ignored, so the variance is rather too large. Returns
+    /// `None` before there are [`VARIANCE_WINDOWS_MIN`] windows.
     pub(super) fn variance(
         &self,
         fit: &CoefficientFit,
@@ -160,7 +160,7 @@ impl WindowSquares {
         Some(self.residual_variance(fit.solution) * dot(&direction, &way).max(0.0))
     }
 
-    /// Returns the mean of w · (y − predicted y)² for each window beyond those that the coefficients need.
+    /// Returns Σ w · (y − predicted y)² ÷ (number of windows − number of coefficients).
     fn residual_variance(&self, solution: WindowCoefficients) -> f64 {
         let x = solution.array();
         let squares: f64 =
@@ -170,7 +170,7 @@ impl WindowSquares {
         residual / (self.windows - COEFFICIENTS_FITTED).max(1.0)
     }
 
-    /// Returns the sum to minimise, with coefficients relative to their start values.
+    /// Returns the sum to be minimised, with coefficients relative to their start values.
     fn problem(&self, start: [f64; COEFFICIENTS], ridge: f64) -> BoundedSquares {
         let mut squares = self.squares;
         let mut products = self.products;
@@ -244,8 +244,8 @@ impl BoundedSquares {
     }
 }
 
-/// Solves a system of equations by elimination and leaves the solution in `values`. The matrix is symmetric and, because
-/// of the ridge, positive, so no row needs to be exchanged.
+/// Solves a system of equations by elimination and leaves the solution in `values`. The matrix is symmetric and,
+/// because of the ridge, positive definite, so no rows need to be exchanged.
 fn solve_positive(
     rows: &mut [[f64; COEFFICIENTS]; COEFFICIENTS],
     values: &mut [f64; COEFFICIENTS],

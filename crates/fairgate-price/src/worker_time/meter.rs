@@ -1,4 +1,4 @@
-//! The meter of one worker: it learns from what a gateway sees, and states the worker's prices.
+//! The meter of one worker. It learns from what a gateway observes, and states the worker's prices.
 
 use super::cost::{FullBatch, RequestWork, WorkerPrices};
 use super::float_math::{count, square_root, whole};
@@ -12,37 +12,39 @@ use super::window_log::{
 use super::window_model::WindowModel;
 use super::work_sources::{WorkSource, WorkSources};
 
-/// Time between two price sets, in microseconds.
+/// Least time between two price sets, in microseconds.
 const PRICE_INTERVAL_US: u64 = 5_000_000;
 /// A new price set is published if the cost of some source's typical request changes by at least 1 ÷ this number.
 const PRICE_CHANGE_MIN: u64 = 100;
-/// A pause after a chunk that ends a burst. The chunks of one step follow each other faster.
+/// Least pause after a chunk, in microseconds, that ends a burst. The chunks of one step follow each other faster.
 const BURST_GAP_US: u64 = 500;
-/// The longest time for which a window that may be closed stays open, if a burst has no end.
+/// Longest time, in microseconds, for which a window that may be closed stays open if a burst does not end.
 const BURST_US_MAX: u64 = 5_000;
-/// The most tokens that a choice gets in a step. If more came, they were held back and sent at once.
+/// Greatest number of tokens that a choice gets in a step. If more tokens per step came, the worker had held them back
+/// and sent them at once.
 const STEP_TOKENS_MAX: f64 = 4.0;
-/// A request without chunks that was granted this long before a window opened is taken to decode in it.
+/// Longest time, in microseconds, that the prompt of a request without chunks may take. If such a request was granted
+/// earlier than this before a window opened, it counts as decoding in that window.
 const PROMPT_US_MAX: u64 = 10_000_000;
-/// Time between two estimates of prices before the first window is complete, in microseconds, and the number of windows
-/// that each uses.
+/// Time between two estimates of prices before the first window is complete, in microseconds.
 const FIRST_LOOK_INTERVAL_US: u64 = 1_000_000;
+/// Number of windows that each of these early estimates uses.
 const FIRST_LOOK_WINDOWS: usize = 32;
-/// Number of standard deviations that a margin has.
+/// Number of standard deviations in a margin.
 const MARGIN_DEVIATIONS: f64 = 2.0;
 /// Standard deviation of a normal error whose mean size is 1: √(π/2).
 const MEAN_ERROR_DEVIATIONS: f64 = 1.253_314;
-/// Time without a usable window, in microseconds, after which a meter says why.
+/// Time without a usable window, in microseconds, after which the status of a meter says why.
 const QUIET_US: u64 = 30_000_000;
 
 /// A request that was granted a slot at the worker.
 #[derive(Clone, Copy, Debug)]
 pub struct GrantedRequest {
-    /// The tenant and model that it belongs to.
+    /// The tenant and model of the request.
     pub source: WorkSource,
-    /// The work that is expected of it. Its `choices` must be right.
+    /// The work that is expected of the request. The number of `choices` must be exact.
     pub expected: RequestWork,
-    /// True if its chunks will be seen while the engine makes them.
+    /// True if the gateway will see the request's chunks while the engine makes them.
     pub streams: bool,
 }
 
@@ -53,30 +55,30 @@ pub struct WorkerPriceSet {
     pub number: u64,
     /// The six prices in picoseconds.
     pub prices: WorkerPrices,
-    /// The batch of the full worker for which the prices hold.
+    /// The batch of the full worker for which the prices are valid.
     pub batch: FullBatch,
     /// True if no window was complete when the set was published, so that its prices follow from the start ratios. A
-    /// request that was granted at such prices is settled at the prices in force at its end.
+    /// request that was granted at such prices is settled at the prices that apply at its end.
     pub is_guess: bool,
 }
 
 /// Summary of a meter, for people.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeterStatus {
-    /// State of its learning now.
+    /// Present state of the meter's learning.
     pub learning: LearningState,
-    /// Number of windows that the prices come from.
+    /// Number of windows from which the prices follow.
     pub windows: u64,
-    /// Number of times at which the worker was found changed, so that its prices were learned again.
+    /// Number of times that the worker was found to have changed, so that its prices were learned again.
     pub changes: u64,
-    /// How far windows are from their predicted length, in millionths.
+    /// Typical relative error of the predicted length of a window, in millionths.
     pub deviation_ppm: u64,
     /// Part of the slots that decode when the worker is full, in millionths.
     pub fill_ppm: u64,
-    /// Seconds of full windows that the fill is known from; 30 at most.
+    /// Seconds of full windows over which the fill is averaged; at most 30.
     pub full_seconds: u64,
-    /// The source in whose presence windows are furthest from predicted; `None` if they are not clearly further than all
-    /// windows.
+    /// The source whose windows are furthest from their predicted lengths; `None` if they are not clearly further than
+    /// all windows are.
     pub worst_source: Option<WorkSource>,
 }
 
@@ -85,17 +87,17 @@ pub struct MeterStatus {
 pub enum LearningState {
     /// No window is complete yet: the prices are the start ratios, or estimates from requests that still run.
     Start,
-    /// The prices are those of the windows so far, and more windows come.
+    /// The prices follow from the windows so far, and further windows change them.
     Learning,
-    /// Requests end, but none of them streams, so nothing is learned. The prices stay.
+    /// Requests end, but none of them streams, so nothing is learned. The prices stay the same.
     NothingStreams,
-    /// There is too little work to learn from. The prices stay.
+    /// There is too little work to learn from. The prices stay the same.
     Quiet,
     /// The prices were stated, and nothing is learned.
     Stated,
 }
 
-/// The meter of one worker. See the documentation of the module for what it sees and what it computes.
+/// The meter of one worker. The documentation of the module says what a meter observes and what it computes.
 #[derive(Clone, Debug)]
 pub struct WorkerTimeMeter {
     slots: u32,
@@ -106,14 +108,14 @@ pub struct WorkerTimeMeter {
     chunk_us: u64,
     /// Time since which the open window waits for the end of a burst to be closed.
     closing_us: Option<u64>,
-    /// Choices of the requests that stream.
+    /// Number of choices of the requests that stream and have had their first token.
     streams: f64,
     in_flight: u32,
-    /// Requests in flight whose first token will be seen and has not come.
+    /// Number of requests in flight that stream and have not had their first token.
     prompts: u32,
-    /// Requests in flight that do not stream.
+    /// Number of requests in flight that do not stream.
     silent: u32,
-    /// Requests in flight that there was no room for.
+    /// Number of requests in flight that the meter does not follow, because it had no room for them.
     untracked: u32,
     running: RunningRequests,
     sources: WorkSources,
@@ -128,11 +130,11 @@ pub struct WorkerTimeMeter {
     priced_us: u64,
     /// Time of the last window that was used.
     learned_us: u64,
-    /// Requests that have ended since then.
+    /// Number of requests that have ended since the last window was used.
     ended_since: u64,
-    /// Requests among these that streamed.
+    /// Number of requests that have ended since the last window was used and that streamed.
     streamed_since: u64,
-    /// The greatest prices that the present set might have.
+    /// The greatest prices that the present set can have.
     #[cfg(test)]
     pub(super) greatest_prices: WorkerPrices,
 }
@@ -143,7 +145,7 @@ impl WorkerTimeMeter {
         Self::with_start_ratios(slots, [1.0; 7])
     }
 
-    /// Creates a meter that learns nothing and states these prices.
+    /// Creates a meter that always states these prices and learns nothing.
     pub fn stated(slots: u32, prices: WorkerPrices) -> Self {
         let mut meter = Self::new(slots);
         meter.is_stated = true;
@@ -198,12 +200,12 @@ impl WorkerTimeMeter {
         self.interval_us = interval_us;
     }
 
-    /// Returns the prices that hold now.
+    /// Returns the prices that apply now.
     pub fn price_set(&self) -> &WorkerPriceSet {
         &self.price_set
     }
 
-    /// Changes the number of the worker's slots. The prices follow at once.
+    /// Changes the number of the worker's slots, and publishes prices for that number at once.
     pub fn set_slots(&mut self, now_us: u64, slots: u32) {
         self.advance(now_us);
         if slots == self.slots {
@@ -222,12 +224,12 @@ impl WorkerTimeMeter {
         }
     }
 
-    /// Notes that a request has gone to the worker. `None` if there are too many to follow; such a request's end goes
-    /// to [`Self::ended_untracked`].
+    /// Counts a request that was granted a slot at the worker. Returns `None` if the meter has no room to follow the
+    /// request; report the end of such a request with [`Self::ended_untracked`].
     pub fn granted(&mut self, now_us: u64, granted: GrantedRequest) -> Option<MeteredRequest> {
         self.advance(now_us);
         if self.in_flight == 0 && self.untracked == 0 {
-            // The worker was idle.
+            // The worker was idle until now.
             self.closing_us = None;
             self.windows.restart(self.now_us, self.steps);
         }
@@ -256,7 +258,8 @@ impl WorkerTimeMeter {
         added
     }
 
-    /// Notes a chunk with output of a request that streams. The first one tells that its prompt has been read.
+    /// Counts a chunk with output of a request that streams. The first chunk shows that the request's prompt has been
+    /// read.
     #[inline]
     pub fn chunk(&mut self, now_us: u64, id: MeteredRequest) {
         self.advance(now_us);
@@ -276,7 +279,7 @@ impl WorkerTimeMeter {
         } else {
             self.steps += request.tokens_per_chunk / self.streams;
         }
-        // Requests that do not stream may have prompts that are being read, but not at a first token.
+        // The prompt of a request that does not stream may be read at any time, except at a first token.
         let is_between_prompts = is_first || (self.prompts == 0 && self.silent == 0);
         if is_between_prompts
             && self.closing_us.is_none()
@@ -286,8 +289,8 @@ impl WorkerTimeMeter {
         }
     }
 
-    /// Notes that a request has ended, with its work if that is known. Without it, the request counts as expected, with
-    /// the output of its chunks; if it had no chunk, it counts as not read.
+    /// Counts the end of a request. `work` is its real work; `None` if that is unknown. The request then counts with
+    /// its expected input and with the output of its chunks, or not at all if it had no chunk.
     pub fn ended(&mut self, now_us: u64, id: MeteredRequest, work: Option<RequestWork>) {
         self.advance(now_us);
         let Some(request) = self.running.remove(id) else { return };
@@ -314,7 +317,7 @@ impl WorkerTimeMeter {
         }
     }
 
-    /// Notes the end of a request that [`Self::granted`] could not follow.
+    /// Counts the end of a request that [`Self::granted`] could not follow.
     pub fn ended_untracked(&mut self, now_us: u64) {
         self.advance(now_us);
         self.untracked = self.untracked.saturating_sub(1);
@@ -345,7 +348,7 @@ impl WorkerTimeMeter {
         }
     }
 
-    /// Returns a typical request of a source; `None` if none of its requests has ended lately.
+    /// Returns a typical request of a source; `None` if the meter knows no ended request of it.
     pub fn typical_request(&self, source: WorkSource) -> Option<RequestWork> {
         self.sources.typical_request(source)
     }
@@ -355,13 +358,14 @@ impl WorkerTimeMeter {
         self.sources.typical_requests()
     }
 
-    /// Returns how far the cost of such a request may be from the truth, in microseconds: two standard deviations, and
-    /// what the prices in force differ from the latest fit. `None` if the prices are stated, or if fewer than 16 windows
-    /// tell.
+    /// Returns how far the cost of such a request may be from the truth, in microseconds: two standard deviations, plus
+    /// the difference between the costs at the present prices and at the latest fit. Returns `None` if the prices are
+    /// stated, or if there are fewer than 16 windows.
     ///
-    /// The variance has two parts. That of the fit follows from the covariance of the coefficients, as if the errors of
-    /// windows were independent. What they have in common does not show there, so all of their typical error counts once
-    /// more, as an error of the cost itself. Left out is that the batch differs between requests of different shapes.
+    /// The variance has two parts. The first is the variance of the fit. It follows from the covariance of the
+    /// coefficients, as if the errors of windows were independent. It does not show an error that all windows have in
+    /// common. So the second part is the whole typical error of windows, taken as an error of the cost itself. The
+    /// margin does not cover that the batch differs between requests of different shapes.
     pub fn cost_margin(&self, work: RequestWork) -> Option<u64> {
         if self.is_stated {
             return None;
@@ -378,7 +382,7 @@ impl WorkerTimeMeter {
         Some(deviations_us.saturating_add(self.price_set.prices.cost(work).abs_diff(cost_us)))
     }
 
-    /// Returns the last windows that prices were learned from, the oldest first; at most 128.
+    /// Returns the last windows from which prices were learned, the oldest first; at most 128.
     pub fn recent_windows(&self) -> impl Iterator<Item = PredictedWindow> {
         self.recent.iter()
     }
@@ -392,21 +396,21 @@ impl WorkerTimeMeter {
             + WorkSources::memory_bytes_max()
     }
 
-    /// Moves the clock on. A clock that goes back stands still.
+    /// Advances the clock. A time that is not later changes nothing.
     #[inline]
     fn advance(&mut self, now_us: u64) {
         if now_us <= self.now_us {
             return;
         }
         if self.streams == 0.0 && self.silent > 0 {
-            // They may decode, and no chunk shows the steps.
+            // Requests that do not stream may decode now, and no chunk shows the engine's steps.
             self.windows.add_blind_time(now_us - self.now_us);
         }
         self.now_us = now_us;
     }
 
-    /// Closes the open window with the last chunk, if that was the last one of a burst. A step's chunks come in any
-    /// order, so the step clock is exact between bursts only.
+    /// Closes the open window with the last chunk if that chunk ended a burst. The chunks of a step come in any order,
+    /// so the step clock is exact only between bursts.
     fn close_after_burst(&mut self, since_us: u64) {
         if self.now_us - self.chunk_us < BURST_GAP_US && self.now_us - since_us < BURST_US_MAX {
             return;
@@ -428,7 +432,7 @@ impl WorkerTimeMeter {
         }
     }
 
-    /// Adds the work of a request that has ended to the windows in which it was done.
+    /// Adds the work of a request that has ended to the windows in which the engine did it.
     fn count_work(&mut self, request: &RunningRequest, work: RequestWork) {
         let input = count(work.input);
         let later = (count(work.output) - request.choices).max(0.0);
@@ -438,13 +442,13 @@ impl WorkerTimeMeter {
             Some((first, window)) if steps <= STEP_TOKENS_MAX * (self.steps - first + 1.0) => {
                 (first, Some(window))
             }
-            // It did not stream, or all came at once at its end.
+            // The request did not stream, or all its chunks came at once at its end.
             _ => (decoded_before, self.windows.number_at(decoded_before)),
         };
         if let Some(window) = prompt_window {
             self.windows.add_prompt(window, prompt_work(work, request.bit));
         }
-        // A request whose steps were not seen counts for the last one.
+        // A request whose steps were not seen counts as decoded in the last step.
         let from = first.min(self.steps - 1.0);
         let span = self.steps - from;
         self.windows.add_decoding(&DecodingSpan {
@@ -456,8 +460,8 @@ impl WorkerTimeMeter {
         });
     }
 
-    /// Adds to a window what the requests that still run have done in it. Returns `None` if the prompt of one of them
-    /// lies in it or may lie in it, unless `is_first_look` is true: then the prompt is taken to be as expected.
+    /// Adds the work of the requests that still run to a window. Returns `None` if the prompt of such a request lies in
+    /// the window or may lie in it. If `is_first_look` is true, the prompt counts as expected instead.
     fn with_running(&self, mut window: WorkWindow, is_first_look: bool) -> Option<WorkWindow> {
         let number = window.number;
         for request in self.running.iter().filter(|request| request.granted_window <= number) {
@@ -555,7 +559,7 @@ impl WorkerTimeMeter {
     }
 }
 
-/// Returns the work of a request whose usage is unknown, from its chunks.
+/// Returns the work of a request whose usage is unknown, with the output that its chunks show.
 fn expected_work(request: &RunningRequest) -> RequestWork {
     let output = whole(f64::from(request.chunks) * request.tokens_per_chunk);
     RequestWork { output, ..request.expected }

@@ -1,16 +1,16 @@
-//! The last windows of a worker beside what was predicted for them, for people.
+//! The last windows of a worker with their predicted lengths, as information for people.
 
 use super::float_math::whole;
 
 /// Number of windows that are kept.
 const WINDOWS_KEPT: usize = 128;
 
-/// A window that prices were learned from, beside the length that was predicted for it before.
+/// A window from which prices were learned, with the length that was predicted for it before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PredictedWindow {
-    /// Length in microseconds.
+    /// Measured length of the window in microseconds.
     pub measured_us: u32,
-    /// Length in microseconds by the coefficients that earlier windows gave.
+    /// Predicted length of the window in microseconds, by the coefficients from earlier windows.
     pub predicted_us: u32,
 }
 
@@ -18,7 +18,7 @@ pub struct PredictedWindow {
 #[derive(Clone, Debug)]
 pub(super) struct RecentWindows {
     windows: [PredictedWindow; WINDOWS_KEPT],
-    /// Number of windows so far.
+    /// Number of windows that were ever added.
     count: usize,
 }
 
@@ -27,7 +27,7 @@ impl RecentWindows {
         Self { windows: [PredictedWindow::default(); WINDOWS_KEPT], count: 0 }
     }
 
-    /// Adds a window, in place of the oldest one.
+    /// Adds a window, which replaces the oldest one if all places are in use.
     pub(super) fn add(&mut self, measured_ms: f64, predicted_ms: f64) {
         let micros = |ms: f64| u32::try_from(whole(1000.0 * ms)).unwrap_or(u32::MAX);
         self.windows[self.count % WINDOWS_KEPT] = PredictedWindow {

@@ -1,4 +1,4 @@
-//! The requests that are in flight at a worker, as its meter knows them.
+//! The requests in flight that a meter follows.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use super::work_sources::WorkSource;
 /// Greatest number of requests that a meter follows. While more are in flight, nothing is learned.
 pub(super) const RUNNING_MAX: usize = 1024;
 
-/// A request in flight, as its meter names it.
+/// The handle of a request in flight that a meter follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeteredRequest {
     index: u32,
@@ -23,19 +23,19 @@ pub(super) struct RunningRequest {
     pub(super) source: WorkSource,
     /// Bit of the source in the windows in which the request is served.
     pub(super) bit: SourceBits,
-    /// The work that is expected of it.
+    /// The work that is expected of the request.
     pub(super) expected: RequestWork,
     pub(super) choices: f64,
     pub(super) tokens_per_chunk: f64,
-    /// Chunks with output so far.
+    /// Number of chunks with output so far.
     pub(super) chunks: u32,
-    /// True if its chunks are seen while the engine makes them.
+    /// True if the gateway sees the request's chunks while the engine makes them.
     pub(super) streams: bool,
     pub(super) granted_us: u64,
     pub(super) granted_steps: EngineSteps,
-    /// Number of the window in which it was granted.
+    /// Number of the window that was open at the grant.
     pub(super) granted_window: u32,
-    /// The step and the window of its first token.
+    /// The step count and the window number at the request's first token; `None` before that token.
     pub(super) first: Option<(EngineSteps, u32)>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct RunningRequests {
 }
 
 impl RunningRequests {
-    /// Adds a request; `None` if there are too many.
+    /// Adds a request. Returns `None` if [`RUNNING_MAX`] requests are in flight already.
     pub(super) fn insert(&mut self, request: RunningRequest) -> Option<MeteredRequest> {
         if let Some(index) = self.free.pop() {
             let slot = self.slots.get_mut(index as usize)?;

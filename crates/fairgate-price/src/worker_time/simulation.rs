@@ -1,9 +1,9 @@
 //! Simulations in virtual time, with tenants, the real scheduler, meters, and engines whose prices are known.
 //!
-//! The scheduler is given what a gateway would give it: estimates at the mean prices of the workers, and settlements at
-//! the prices of the worker that served, as in force at the grant, or at the end if those at the grant were a guess. No
-//! weights of tokens are configured. The tests check each tenant's share of the engines' own time, which the meters
-//! never see.
+//! The scheduler gets what a gateway would give it: estimates at the mean prices of the workers, and settlements at the
+//! prices of the worker that served the request. The prices are those that apply at the grant, or at the end if the
+//! prices at the grant were a guess. No weights of tokens are configured. The tests check each tenant's share of the
+//! engines' own time, which the meters never see.
 
 mod adversaries;
 mod calibration;
@@ -38,7 +38,7 @@ use super::{RequestWork, WorkerPriceSet, WorkerPrices};
 /// Time between the chunks of one burst.
 const BURST_GAP_US: u64 = 10;
 
-/// Time after which a gateway reads an answer in the place of a client that is behind.
+/// Time after which the gateway reads an answer further for a client that reads too slowly.
 const READ_AHEAD_US: u64 = 25_000;
 
 /// A request of the simulation.
@@ -49,22 +49,23 @@ struct SimulatedRequest {
     metered: Option<MeteredRequest>,
     granted_us: u64,
     price_set: WorkerPriceSet,
-    /// Tokens that the client has got, and that the engine has made.
+    /// Number of tokens that the client has got.
     delivered: u64,
+    /// Number of tokens that the engine has made.
     made: u64,
     /// Time of the last chunk that the client has read.
     read_us: u64,
     has_ended: bool,
 }
 
-/// A thing that happens at a time.
+/// An event of the simulation, which happens at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     /// The engine's present pass ends.
     PassEnds(usize),
     /// A chunk of a client that reads slowly is read.
     ChunkRead(usize),
-    /// The answer of such a client has been read.
+    /// A client that reads slowly has read its whole answer.
     AnswerRead(usize),
 }
 
@@ -87,8 +88,9 @@ struct WorkerSimulation {
     order: u64,
     /// Milliseconds of the engines' time, by tenant and second.
     spent: Vec<Vec<f64>>,
-    /// Charged microseconds and ended requests, by tenant, since the last reset.
+    /// Charged microseconds since the last reset, by tenant.
     charged: Vec<u64>,
+    /// Number of ended requests since the last reset, by tenant.
     ended: Vec<u64>,
 }
 
@@ -136,7 +138,7 @@ impl WorkerSimulation {
         simulation
     }
 
-    /// Runs to this second.
+    /// Runs the simulation up to this second.
     fn run_to(&mut self, second: u64) {
         while let Some(Reverse((at, _, _))) = self.happenings.peek() {
             if *at > second * 1_000_000 {
@@ -175,8 +177,8 @@ impl WorkerSimulation {
         sum(tenant) / all
     }
 
-    /// Returns how far tenants are from their due by weight, relative to it: the worst error in percent between two
-    /// seconds.
+    /// Returns the worst relative error of a tenant's share between two seconds, in percent of what the tenant is due
+    /// by its weight.
     fn worst_error(&self, from: usize, to: usize) -> f64 {
         let weights: u64 = self.tenants.iter().map(|tenant| tenant.weight).sum();
         let error = |i: usize| {
@@ -279,7 +281,7 @@ impl WorkerSimulation {
             }
             seconds[second] += spent;
         }
-        // What arrives during the burst is read in a later pass.
+        // A request that arrives during the burst is read in a later pass.
         self.start_pass(worker, ended_us);
         for token in burst.drain(..) {
             self.now_us += BURST_GAP_US;

@@ -1,4 +1,4 @@
-//! How far windows are from predicted in the presence of each source, for people.
+//! The errors of the windows in which each source was served, as information for people.
 
 use alloc::vec::Vec;
 
@@ -6,19 +6,19 @@ use super::work_sources::WorkSource;
 
 /// Greatest number of sources that are followed. A window has one bit for each.
 const SOURCES_MAX: usize = 64;
-/// The least part of the way to a window's error that a mean moves with it.
+/// Least weight of the latest window in a moving average: the mean moves by at least this part towards its error.
 const GAIN_MIN: f64 = 0.02;
-/// The least number of windows of a source that tell anything.
+/// Least number of windows of a source for its mean error to count.
 const WINDOWS_MIN: u32 = 16;
-/// A source is named if windows in its presence are off by at least this many times what all windows are.
+/// A source is named if the mean error of its windows is at least this many times that of all windows.
 const WORSE_THAN_ALL: f64 = 1.2;
-/// An error above this counts as this.
+/// Greatest relative error of a window. A greater error counts as this one.
 const ERROR_MAX: f64 = 10.0;
 
-/// The sources that were served in a window, one bit each.
+/// The sources that were served in a window, with one bit for each.
 pub(super) type SourceBits = u64;
 
-/// Mean error of windows.
+/// Mean relative error of windows.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowError {
     mean: f64,
@@ -41,7 +41,7 @@ pub(super) struct SourceDeviations {
 }
 
 impl SourceDeviations {
-    /// Returns the bit of a source; 0 if there are too many to follow.
+    /// Returns the bit of a source; 0 if the greatest number of sources is followed already.
     pub(super) fn bit(&mut self, source: WorkSource) -> SourceBits {
         let known = self.sources.iter().position(|(known, _)| *known == source);
         let place = match known {
@@ -66,8 +66,8 @@ impl SourceDeviations {
         }
     }
 
-    /// Returns the source in whose presence windows are furthest from predicted; `None` if they are not clearly further
-    /// than all windows.
+    /// Returns the source whose windows are furthest from their predicted lengths; `None` if they are not clearly
+    /// further than all windows are.
     pub(super) fn worst(&self) -> Option<WorkSource> {
         let known = self.sources.iter().filter(|(_, error)| error.windows >= WINDOWS_MIN);
         let worst = known.max_by(|(_, one), (_, other)| one.mean.total_cmp(&other.mean))?;

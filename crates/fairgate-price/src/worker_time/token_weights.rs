@@ -1,8 +1,8 @@
 //! The weights of tokens that come nearest to prices of worker time.
 //!
-//! A weight in tokens charges w_input · U + w_cached · K + w_output · O for a request. That has no term for a request
-//! itself, nor for the length of its context, so no weights are right for all requests. The nearest ones are those with
-//! the least Σ (charge ÷ cost − 1)² over the given requests, without negative weights.
+//! Weights of tokens charge w_input · U + w_cached · K + w_output · O for a request. This sum has no term for the
+//! request itself, nor for the length of its context, so no weights are right for all requests. The nearest weights are
+//! those with the least Σ (charge ÷ cost − 1)² over the given requests, without negative weights.
 
 use alloc::vec::Vec;
 
@@ -12,12 +12,13 @@ use super::least_squares::{BoundedSquares, COEFFICIENTS};
 
 /// Number of kinds of tokens that have a weight.
 const KINDS: usize = 3;
-/// Pull of all weights towards 0, relative to what a request weighs: it decides where several weights fit equally well.
+/// Strength with which all weights are drawn towards 0, relative to the weight of one request. It decides if several
+/// weights fit equally well.
 const PULL: f64 = 1e-6;
 /// The greatest weight that a pool's `cost` takes, in thousandths.
 const WEIGHT_MILLI_MAX: u64 = 1_000_000;
 
-/// Weights of tokens, with how far they remain from worker time.
+/// Weights of tokens, with the range of the charges that remains in worker time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NearestTokenWeights {
     /// Weight of an input token that was not cached, in thousandths.
@@ -33,8 +34,8 @@ pub struct NearestTokenWeights {
 }
 
 impl NearestTokenWeights {
-    /// Finds the weights for requests with their costs in microseconds. The weight of input is 1000 thousandths, or that
-    /// of output if input should weigh nothing. `None` if there is no request with a cost.
+    /// Finds the weights for requests, given with their costs in microseconds. The weights are scaled so that input
+    /// weighs 1000 thousandths, or output if input should weigh nothing. Returns `None` if no request has a cost.
     pub fn of(requests: &[(RequestWork, u64)]) -> Option<Self> {
         let rows: Vec<[f64; KINDS]> =
             requests.iter().filter_map(|(work, cost)| row(*work, *cost)).collect();
@@ -44,7 +45,7 @@ impl NearestTokenWeights {
         let milli = |weight: f64| whole(1000.0 * weight / unit).min(WEIGHT_MILLI_MAX);
         let [input_milli, cached_milli, output_milli] = weights.map(milli);
         let rounded = [input_milli, cached_milli, output_milli].map(count);
-        // The charge of a fair request is the mean of all charges for their costs.
+        // A fair charge is the mean over all requests of charge ÷ cost.
         let charges = || rows.iter().map(|row| product(row, &rounded));
         let mean = charges().sum::<f64>() / count(u64::try_from(rows.len()).ok()?);
         let ppm = |charge: f64| whole(1e6 * charge / mean);
@@ -58,7 +59,7 @@ impl NearestTokenWeights {
     }
 }
 
-/// Returns the tokens of a request for each microsecond of its cost.
+/// Returns the tokens of a request per microsecond of its cost; `None` if it has no cost or no tokens.
 fn row(work: RequestWork, cost_us: u64) -> Option<[f64; KINDS]> {
     let cached = work.cached.min(work.input);
     let tokens = [work.input - cached, cached, work.output].map(count);
@@ -67,8 +68,8 @@ fn row(work: RequestWork, cost_us: u64) -> Option<[f64; KINDS]> {
     has_work.then(|| tokens.map(|tokens| tokens / cost))
 }
 
-/// Returns the weights with which all rows come nearest to 1. Columns are scaled to length 1 first, so no weight is far
-/// from the others in size.
+/// Returns the weights for which the weighted sums of all rows come nearest to 1. Columns are first scaled to a
+/// greatest value of 1, so that the weights are of similar size.
 fn fit(rows: &[[f64; KINDS]]) -> Option<[f64; KINDS]> {
     let mut problem = BoundedSquares {
         squares: [[0.0; COEFFICIENTS]; COEFFICIENTS],

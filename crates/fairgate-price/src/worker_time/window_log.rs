@@ -1,4 +1,4 @@
-//! The windows of a worker: the one that is open, and those that wait for the requests that ran in them.
+//! The windows of a worker: the open one, and the closed ones that wait until the requests that ran in them have ended.
 
 use alloc::collections::VecDeque;
 
@@ -6,25 +6,25 @@ use super::least_squares::WindowCoefficients;
 use super::source_deviations::SourceBits;
 use super::window_model::MeasuredWindow;
 
-/// The least length of a window.
+/// Least length of a window, in microseconds.
 const LENGTH_US_MIN: u64 = 250_000;
-/// The greatest length of a window. In a longer one, little was done.
+/// Greatest length of a window, in microseconds. In a longer window, little was done.
 const LENGTH_US_MAX: u64 = 10_000_000;
 /// The least number of steps in a window.
 const STEPS_MIN: f64 = 24.0;
-/// A window of this length may have fewer steps: prompts take most of it.
+/// Length in microseconds from which a window may have fewer steps, because prompts take most of it.
 const LENGTH_US_ENOUGH: u64 = 4_000_000;
-/// A window is dropped if the engine's steps were unknown for more than this fraction of it.
+/// A window is dropped if the engine's steps were unknown for more than 1 ÷ this number of its length.
 const BLIND_FRACTION: u64 = 50;
-/// Greatest number of windows that wait. With at least 250 ms for each, these are more than [`WAIT_US_MAX`].
+/// Greatest number of windows that wait. As each has at least 250 ms, these cover more than [`WAIT_US_MAX`].
 const WINDOWS_MAX: usize = 512;
-/// Longest time for which a window waits for the requests that ran in it.
+/// Longest time, in microseconds, for which a window waits for the end of the requests that ran in it.
 const WAIT_US_MAX: u64 = 120_000_000;
 
 /// Steps of an engine, counted since its meter was created.
 pub(super) type EngineSteps = f64;
 
-/// A stretch of a worker's time.
+/// A stretch of a worker's time, with the work that was done in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkWindow {
     pub(super) number: u32,
@@ -32,13 +32,13 @@ pub(super) struct WorkWindow {
     closed_us: u64,
     pub(super) from: EngineSteps,
     pub(super) to: EngineSteps,
-    /// Sums of the work in it, but for its steps.
+    /// Sums of the work in the window, without its steps, which are `to` − `from`.
     work: WindowCoefficients,
-    /// Number of requests in flight at its close that have not ended.
+    /// Number of requests that were in flight when the window closed and have not ended.
     running: u32,
-    /// Slots of the worker if it was full in this window; 0 if it was not, or if its slots changed.
+    /// Slots of the worker if it was full in this window; 0 if it was not full, or if the number of its slots changed.
     full_slots: u32,
-    /// Sources that were served in it.
+    /// Sources that were served in the window.
     pub(super) present: SourceBits,
 }
 
@@ -57,7 +57,7 @@ impl WorkWindow {
         }
     }
 
-    /// Adds what a request decoded in the part of these steps that lies in the window.
+    /// Adds what a request decoded, as far as its steps lie in the window.
     pub(super) fn add_decoding(&mut self, decoding: &DecodingSpan) {
         let from = decoding.from.max(self.from);
         let steps = decoding.to.min(self.to) - from;
@@ -77,14 +77,14 @@ impl WorkWindow {
         self.work.cached += prompt.cached;
     }
 
-    /// Returns the window as the model takes it.
+    /// Returns the work and the length of the window, as the model needs them.
     pub(super) fn measured(&self) -> MeasuredWindow {
         let step = self.to - self.from;
         let length_ms = milliseconds(self.closed_us - self.opened_us);
         MeasuredWindow { work: WindowCoefficients { step, ..self.work }, length_ms }
     }
 
-    /// Returns the worker's slots if it was full in this window.
+    /// Returns the worker's slots if the worker was full in this window; otherwise `None`.
     pub(super) fn full_slots(&self) -> Option<u32> {
         (self.full_slots > 0).then_some(self.full_slots)
     }
@@ -100,7 +100,7 @@ pub(super) struct DecodingSpan {
     pub(super) source: SourceBits,
 }
 
-/// A prompt, as windows count it.
+/// The work of one prompt, as windows count it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromptWork {
     pub(super) input: f64,
@@ -109,14 +109,14 @@ pub(super) struct PromptWork {
     pub(super) source: SourceBits,
 }
 
-/// The open window of a worker and the closed ones that wait.
+/// The open window of a worker, and the closed windows that wait.
 #[derive(Clone, Debug)]
 pub(super) struct WindowLog {
     open: WorkWindow,
     closed: VecDeque<WorkWindow>,
     /// Greatest number of requests in flight at once in the open window.
     most_in_flight: u32,
-    /// Time in the open window in which the engine may have decoded and its steps were unknown.
+    /// Time in the open window, in microseconds, in which the engine may have decoded and its steps were unknown.
     blind_us: u64,
     /// True if the open window must not be used.
     is_spoilt: bool,
@@ -149,12 +149,12 @@ impl WindowLog {
         self.blind_us = self.blind_us.saturating_add(blind_us);
     }
 
-    /// Drops the open window when it closes: something in it was not seen.
+    /// Marks the open window, so that it is dropped when it closes, because some of its work was not seen.
     pub(super) fn spoil(&mut self) {
         self.is_spoilt = true;
     }
 
-    /// Notes that the worker's slots have changed, so that the open window does not show its fill.
+    /// Marks that the worker's slots have changed, so that the open window says nothing about the fill.
     pub(super) fn change_slots(&mut self) {
         self.have_slots_changed = true;
     }
@@ -197,7 +197,7 @@ impl WindowLog {
         self.count_in_flight(in_flight);
     }
 
-    /// Adds a prompt to the window that was open when its first token came.
+    /// Adds a prompt to the window of this number, which was open when the prompt's first token came.
     pub(super) fn add_prompt(&mut self, number: u32, prompt: PromptWork) {
         let window = match number == self.open.number {
             true => Some(&mut self.open),
@@ -217,7 +217,7 @@ impl WindowLog {
         (step <= window.to).then_some(window.number)
     }
 
-    /// Adds what a request decoded.
+    /// Adds what a request decoded to the windows in which it decoded.
     pub(super) fn add_decoding(&mut self, decoding: &DecodingSpan) {
         self.open.add_decoding(decoding);
         for window in self.closed.iter_mut().rev() {
@@ -228,7 +228,7 @@ impl WindowLog {
         }
     }
 
-    /// Notes the end of a request that was granted in the window of this number.
+    /// Counts the end of a request that was granted in the window of this number.
     pub(super) fn count_ended(&mut self, granted: u32) {
         for window in self.closed.iter_mut().rev() {
             if window.number < granted {
@@ -238,15 +238,15 @@ impl WindowLog {
         }
     }
 
-    /// Takes out the oldest closed window if all requests that were in flight at its close have ended. A request that
-    /// still runs was in flight at every later close too, so the oldest window is always the first that is complete.
+    /// Removes and returns the oldest closed window if all requests that were in flight at its close have ended. A
+    /// request that still runs was in flight at every later close too, so the oldest window is always complete first.
     pub(super) fn take_complete(&mut self) -> Option<WorkWindow> {
         self.closed.front().filter(|window| window.running == 0)?;
         self.closed.pop_front()
     }
 
-    /// Takes out the oldest closed window if it has waited for too long, or if too many windows wait. Requests of it
-    /// still run.
+    /// Removes and returns the oldest closed window if it has waited for too long, or if too many windows wait. Some
+    /// requests that ran in it are still in flight.
     pub(super) fn take_overdue(&mut self, now_us: u64) -> Option<WorkWindow> {
         let is_crowded = self.closed.len() > WINDOWS_MAX;
         let is_overdue = |window: &&WorkWindow| {
@@ -256,7 +256,7 @@ impl WindowLog {
         self.closed.pop_front()
     }
 
-    /// Returns up to this many of the last windows that wait, in the order of time.
+    /// Returns up to this many of the last windows that wait, the oldest first.
     pub(super) fn last_closed(&self, count: usize) -> impl Iterator<Item = &WorkWindow> {
         self.closed.iter().skip(self.closed.len().saturating_sub(count))
     }
@@ -267,7 +267,7 @@ impl WindowLog {
     }
 }
 
-/// Converts microseconds. A span of more than an hour counts as one hour.
+/// Converts microseconds to milliseconds. A span of more than an hour counts as one hour.
 pub(super) fn milliseconds(micros: u64) -> f64 {
     f64::from(u32::try_from(micros).unwrap_or(u32::MAX)) / 1000.0
 }

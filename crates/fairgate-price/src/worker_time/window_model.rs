@@ -1,9 +1,9 @@
-//! Model of a worker: predicts the lengths of its windows, and is fitted to the windows that were measured.
+//! Model of a worker, which predicts the lengths of the worker's windows and is fitted to the measured ones.
 
 use super::float_math::{exp_minus, nearest_power_of_two};
 use super::least_squares::{CoefficientFit, WindowCoefficients, WindowSquares};
 
-/// Start ratios: the coefficients relative to that of a step, before anything is known of a worker. They are those of a
+/// Start ratios: each coefficient relative to that of a step, before anything is known of a worker. They are those of a
 /// large model on one current GPU.
 const START_RATIOS: WindowCoefficients = WindowCoefficients {
     step: 1.0,
@@ -16,33 +16,35 @@ const START_RATIOS: WindowCoefficients = WindowCoefficients {
 };
 /// Length of a step in milliseconds, before anything is known of a worker.
 const START_STEP_MS: f64 = 3.0;
-/// Number of sums, one for each power of two that a batch is nearest to: 1, 2, 4, … 2048.
+/// Number of sets of sums, one for each power of two that a batch is nearest to: 1, 2, 4, … 2048.
 const BATCH_SETS: usize = 12;
 /// Length of windows, in milliseconds, after which older windows of the same batch count for 1/e.
 const FADE_MS: f64 = 600_000.0;
-/// Error of a window's length: this many milliseconds, because first tokens are seen anywhere in a step's burst.
+/// Error of a window's length in milliseconds, because first tokens may come anywhere in a step's burst.
 const LENGTH_ERROR_MS: f64 = 3.0;
-/// Further error of a window's length, as a part of the length.
+/// Further error of a window's length, as a part of that length.
 const LENGTH_ERROR_PART: f64 = 0.01;
-/// Relative error of windows before any was seen.
+/// Typical relative error of windows that is assumed before the first one.
 const START_DEVIATION: f64 = 0.05;
-/// Part of the way to a window's error that the deviation moves with it.
+/// Weight of the latest window in the moving average `deviation`: each window moves the average by this part of the
+/// difference between the window's error and the average.
 const DEVIATION_GAIN: f64 = 0.02;
-/// A window is an outlier, and counts less, if its error exceeds this many deviations and [`OUTLIER_ERROR_MIN`].
+/// A window is an outlier, and counts less, if its relative error exceeds this many deviations and
+/// [`OUTLIER_ERROR_MIN`].
 const OUTLIER_DEVIATIONS: f64 = 4.0;
-/// Relative error that an outlier exceeds. It is well above the deviation, because the first windows of a new batch or
-/// mix are off by more than windows of one load.
+/// Relative error that every outlier exceeds. It is well above the deviation, because the first windows of a new batch
+/// or mix have greater errors than the windows of a steady load.
 const OUTLIER_ERROR_MIN: f64 = 0.1;
-/// Range of the ridge, in milliseconds of windows.
+/// Range of the ridge's strength, in milliseconds of windows.
 const RIDGE_MS_RANGE: (f64, f64) = (0.05, 1.0);
-/// The ridge is at its upper limit up to this number of windows, and then falls with their number: a fit of few windows
-/// needs the start ratios, and one of many would keep their errors.
+/// Number of windows up to which the ridge has its upper limit. With more windows it falls: a fit of few windows needs
+/// the start ratios, and a fit of many should not keep their errors.
 const RIDGE_WINDOWS: f64 = 20.0;
-/// Number of the last windows that tell if the worker has changed.
+/// Number of the last windows that decide whether the worker has changed.
 const RECENT_WINDOWS: usize = 16;
-/// Number of these that must be off in one direction for the worker to count as changed.
+/// Number of the last windows that must be off in one direction for the worker to count as changed.
 const CHANGED_WINDOWS: usize = 12;
-/// A window is off if its relative error exceeds this, and [`CHANGE_DEVIATIONS`] deviations.
+/// A window is off if its relative error exceeds both this and [`CHANGE_DEVIATIONS`] deviations.
 const CHANGE_ERROR_MIN: f64 = 0.06;
 const CHANGE_DEVIATIONS: f64 = 2.5;
 
@@ -53,7 +55,7 @@ pub(super) struct MeasuredWindow {
     pub(super) length_ms: f64,
 }
 
-/// A window beside what the model predicted for it.
+/// A window with the result of its comparison with the prediction.
 #[derive(Clone, Copy, Debug, Default)]
 struct JudgedWindow {
     window: MeasuredWindow,
@@ -72,12 +74,12 @@ pub(super) struct WindowModel {
     recent: [JudgedWindow; RECENT_WINDOWS],
     /// Number of windows since the start or since the last change of the worker.
     windows: u64,
-    /// Number of times at which the worker was found changed.
+    /// Number of times that the worker was found to have changed.
     changes: u64,
 }
 
 impl WindowModel {
-    /// Creates a model that knows nothing. `ratio_factors` multiply the start ratios.
+    /// Creates a model without windows. `ratio_factors` multiply the start ratios.
     pub(super) fn new(ratio_factors: [f64; 7]) -> Self {
         let ratios = START_RATIOS.array();
         let ratios = core::array::from_fn(|i| ratios[i] * ratio_factors[i]);
@@ -92,7 +94,7 @@ impl WindowModel {
         }
     }
 
-    /// Returns the coefficients that hold now, and the multiple of the start ratios that bounds them.
+    /// Returns the present coefficients, and the multiple of the start ratios that bounds them.
     pub(super) fn fit(&self) -> CoefficientFit {
         self.fit.unwrap_or_else(|| {
             let start = self.ratios.scaled(START_STEP_MS / self.ratios.step);
@@ -100,7 +102,7 @@ impl WindowModel {
         })
     }
 
-    /// Returns true if the coefficients come from windows.
+    /// Returns true if the coefficients follow from windows.
     pub(super) fn is_learned(&self) -> bool {
         self.fit.is_some()
     }
@@ -110,7 +112,7 @@ impl WindowModel {
         self.windows
     }
 
-    /// Returns how often the worker was found changed.
+    /// Returns the number of times that the worker was found to have changed.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -120,12 +122,13 @@ impl WindowModel {
         self.deviation
     }
 
-    /// Returns the variance of the fitted coefficients' product with `direction`; `None` if too few windows tell.
+    /// Returns the variance of the fitted coefficients' product with `direction`; `None` if there are too few windows.
     pub(super) fn variance(&self, direction: WindowCoefficients) -> Option<f64> {
         self.all_windows().variance(self.fit.as_ref()?, self.ridge_ms(), direction)
     }
 
-    /// Takes a window and fits again. Returns the length that was predicted for it; `None` for the first one.
+    /// Adds a window and fits again. Returns the length in milliseconds that was predicted for the window; `None` for
+    /// the first window.
     pub(super) fn take(&mut self, window: MeasuredWindow) -> Option<f64> {
         let mut trust = 1.0;
         let mut direction = 0;
@@ -169,7 +172,7 @@ impl WindowModel {
         self.windows += 1;
     }
 
-    /// Forgets all windows but the recent ones that were off in this direction: they are the first of the changed
+    /// Forgets all windows except the recent ones that were off in this direction, which are the first of the changed
     /// worker.
     fn learn_anew(&mut self, side: i8) {
         self.sets = [WindowSquares::default(); BATCH_SETS];

@@ -5,25 +5,25 @@ use alloc::collections::BTreeMap;
 use super::cost::RequestWork;
 use super::float_math::{count, whole};
 
-/// Greatest number of tenants and models that a meter keeps. The one that has been quiet for longest makes room.
+/// Greatest number of tenants and models that a meter keeps. The source that was seen longest ago makes room.
 const SOURCES_MAX: usize = 256;
-/// The least part of the way to a request's numbers that the mean moves with it: the mean of about 50 requests.
+/// Least weight of the latest request in a moving average, which then covers about 50 requests.
 const GAIN_MIN: f64 = 0.02;
-/// The least number of chunks of a request that tell how many tokens a chunk has.
+/// Least number of chunks of a request from which the tokens per chunk are learned.
 const CHUNKS_MIN: u32 = 4;
-/// The range of tokens in a chunk.
+/// The least and the greatest number of tokens per chunk.
 const CHUNK_TOKENS: (f64, f64) = (0.25, 64.0);
 
-/// The requests that look alike to a meter: those of one tenant for one model, by a number that the caller chooses.
+/// A group of requests that look alike to a meter: those of one tenant for one model. The caller chooses its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkSource(pub u64);
 
 /// Means over the requests of one source.
 #[derive(Clone, Copy, Debug)]
 struct SourceMeans {
-    /// Tokens of a chunk; `None` before a request of several chunks has ended.
+    /// Tokens per chunk; `None` before a request of several chunks has ended.
     chunk_tokens: Option<f64>,
-    /// Input, cached, output tokens and choices of a request; `None` before one has ended.
+    /// Input tokens, cached tokens, output tokens and choices of a request; `None` before a request has ended.
     request: Option<[f64; 4]>,
     /// Number of requests that have ended.
     ended: u32,
@@ -37,12 +37,12 @@ pub(super) struct WorkSources {
 }
 
 impl WorkSources {
-    /// Returns the tokens of a chunk of this source, 1 if they are unknown.
+    /// Returns the tokens per chunk of this source; 1 if they are unknown.
     pub(super) fn chunk_tokens(&self, source: WorkSource) -> f64 {
         self.means.get(&source).and_then(|means| means.chunk_tokens).unwrap_or(1.0)
     }
 
-    /// Counts a request that has ended. `chunks` is the number of chunks with output, 0 if it did not stream.
+    /// Counts a request that has ended. `chunks` is the number of its chunks with output, or 0 if it did not stream.
     pub(super) fn count(
         &mut self,
         source: WorkSource,
@@ -74,7 +74,7 @@ impl WorkSources {
         }
     }
 
-    /// Returns a typical request of a source; `None` if none of its requests has ended.
+    /// Returns a typical request of a source; `None` if no request of the source has ended.
     pub(super) fn typical_request(&self, source: WorkSource) -> Option<RequestWork> {
         Some(rounded(self.means.get(&source)?.request?))
     }
@@ -84,7 +84,7 @@ impl WorkSources {
         self.means.iter().filter_map(|(source, means)| Some((*source, rounded(means.request?))))
     }
 
-    /// Returns the greatest number of bytes that the sources may take: a tree's node is at least half full.
+    /// Returns the greatest number of bytes that the sources may take. A tree's node is at least half full.
     pub(super) fn memory_bytes_max() -> usize {
         2 * SOURCES_MAX * (size_of::<WorkSource>() + size_of::<SourceMeans>())
     }

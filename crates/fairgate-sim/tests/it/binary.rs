@@ -1,4 +1,4 @@
-//! The backend as a process of its own.
+//! Tests of the backend as a process of its own.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::client::{chat, request, send, with};
 
-/// Ends its process when it goes, so that a failed test leaves none behind.
+/// A process that is killed when this value is dropped, so that a failed test leaves no process
+/// behind.
 struct Process(Child);
 
 impl Drop for Process {

@@ -1,4 +1,4 @@
-//! A small client, and what the tests ask with it.
+//! A small HTTP client, and the requests that the tests send with it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// Ten tokens for every answer, at once.
+/// Returns options with which every answer has ten tokens and comes at once.
 pub(crate) fn quick() -> SimOptions {
     SimOptions { output_tokens: OutputLength::exactly(10), steering: true, ..SimOptions::instant() }
 }
@@ -42,7 +42,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Everything that comes, and whether it came to its proper end.
+    /// Reads the rest of the body. Returns the text, and an error if the body did not end properly.
     pub(crate) async fn read(mut self) -> (String, Result<(), hyper::Error>) {
         let (bytes, end) = self.read_bytes().await;
         (String::from_utf8_lossy(&bytes).into_owned(), end)
@@ -69,7 +69,7 @@ impl Reply {
         serde_json::from_str(&self.text().await).unwrap()
     }
 
-    /// The next piece of the body.
+    /// Returns the next piece of the body; `None` if the body has ended or broken.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         self.body.frame().await?.ok()?.into_data().ok()
     }
@@ -101,13 +101,13 @@ pub(crate) async fn get(sim: &Sim, path: &str) -> Reply {
     send(sim.addr(), request("GET", path, "")).await.unwrap()
 }
 
-/// The JSON of every `data:` line, in order; `[DONE]` is left out.
+/// Returns the JSON of every `data:` line, in order, without `[DONE]`.
 pub(crate) fn events(stream: &str) -> Vec<Value> {
     let data = stream.lines().filter_map(|line| line.strip_prefix("data: "));
     data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// Looks at the books until they are as expected; fails where they never are.
+/// Waits until the counters are as expected, and returns them. Panics after 20 s.
 pub(crate) async fn until(sim: &Sim, expected: impl Fn(&SimStats) -> bool) -> SimStats {
     // Real seconds: with paused time a virtual limit would be over at once.
     let limit = std::time::Instant::now() + Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Everything that goes wrong on purpose, streamed and not.
+//! Tests of all faults, with streamed answers and with others.
 
 use std::error::Error;
 use std::io;

@@ -1,4 +1,4 @@
-//! Starting, stopping, dying and coming back.
+//! Tests of starting, stopping, killing and restarting a backend.
 
 use std::time::Duration;
 

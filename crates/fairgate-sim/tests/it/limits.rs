@@ -1,4 +1,4 @@
-//! A provider's limits over real sockets.
+//! Tests of a provider's limits over real sockets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn limited(account: &Arc<SimAccount>) -> Sim {
     start(SimOptions { account: Some(Arc::clone(account)), ..quick() })
 }
 
-/// Two input tokens.
+/// Builds a chat with two input tokens.
 fn hello(max_tokens: u64) -> Value {
     with(chat("Hello"), "max_tokens", max_tokens)
 }

@@ -1,4 +1,4 @@
-//! The simulated backend over real sockets.
+//! Tests of the simulated backend over real sockets.
 #![allow(clippy::unwrap_used)]
 
 mod binary;

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Tests with many requests at once.
 
 use std::time::Duration;
 

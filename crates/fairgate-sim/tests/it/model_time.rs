@@ -1,4 +1,5 @@
-//! How long things take, exactly: time is paused, so it passes only where something waits for it.
+//! Tests of the exact times of answers. The clock is paused, so it advances only while tasks wait
+//! for it.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ fn timed() -> SimOptions {
 }
 
 const PATH: &str = "/v1/chat/completions";
-/// 20 ms + 2 tokens × 3 ms to the first token, nine more at 5 ms.
+/// Time of an answer: 20 ms + 2 tokens × 3 ms to the first token, then nine more tokens at 5 ms
+/// each.
 const HELLO: Duration = Duration::from_millis(20 + 2 * 3 + 9 * 5);
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Tests of refusals and their messages.
 
 use fairgate_sim::{ApiKey, Sim, SimOptions, SimOutcome};
 use serde_json::{Value, json};

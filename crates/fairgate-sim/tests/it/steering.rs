@@ -1,4 +1,4 @@
-//! Requests that choose their own fault and length.
+//! Tests of requests that choose their own fault and length.
 
 use fairgate_sim::{SimFault, SimOptions};
 use hyper::header::HeaderName;

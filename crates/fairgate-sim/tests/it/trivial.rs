@@ -1,4 +1,4 @@
-//! The upstream of benchmarks.
+//! Tests of the upstream for benchmarks.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Each API, whole and streamed.
+//! Tests of the answers of each API, whole and streamed.
 
 use bytes::Bytes;
 use fairgate_sim::{OutputLength, SimOptions};

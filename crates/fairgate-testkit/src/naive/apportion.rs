@@ -33,8 +33,8 @@ impl SlotQuota {
         Self { whole: product / total, rest: product % total }
     }
 
-    /// Returns how far `part` slots are above this quota: the difference in whole slots, then the quota's remainder,
-    /// reversed. Because the remainder is less than one slot, the order of these pairs is the order of part − S·w/W.
+    /// Returns the distance by which `part` slots are above this quota: the difference in whole slots, then the quota's
+    /// remainder, reversed. As the remainder is less than one slot, these pairs have the order of part − S·w/W.
     fn distance(&self, part: u128) -> (i128, std::cmp::Reverse<u128>) {
         let signed = |count: u128| i128::try_from(count).expect("a number of slots");
         (signed(part) - signed(self.whole), std::cmp::Reverse(self.rest))

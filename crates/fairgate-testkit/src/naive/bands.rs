@@ -26,9 +26,9 @@ impl NaiveBandsNode {
         self.policy.classes.iter().find(|class| *class.name == *name)
     }
 
-    /// Returns whether a class has as many requests in flight as its cap; such a class is not
-    /// ready. An event's cap is compared with the requests in flight in the whole pool; a policy's
-    /// cap with those in this node's flow.
+    /// Returns whether a class has as many requests in flight as its cap. Such a class is not
+    /// ready. An event's cap is compared with the requests in flight in the whole pool, and a
+    /// policy's cap with those in this node's flow.
     fn is_at_cap(&self, index: usize, world: &NaiveState) -> bool {
         let class = &self.policy.classes[index];
         if let Some(cap) = world.cap_event(self.policy.by, &class.name) {

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// A branch of the replay rules that random journals should take often. A look, as some of them mention, is one update
-/// of which flows wait and are ready.
+/// A branch of the replay rules that random journals should take often. A look, which some of them
+/// mention, updates which flows wait and which are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleBranch {
     /// The first class of a `bands` node is granted a slot.
@@ -45,11 +45,14 @@ pub enum RuleBranch {
     /// The credit for cached tokens is limited because some places are idle, and without the limit
     /// the request would go to another place.
     PlacedByLimitedCredit,
-    /// The best place is equal to the second best in the criteria before this one, and has more cached tokens.
+    /// The best place is equal to the second best in all criteria before cached tokens, and has
+    /// more cached tokens.
     PlacedByMostCached,
-    /// The best place is equal to the second best in the criteria before this one, and has fewer requests in flight.
+    /// The best place is equal to the second best in all criteria before requests in flight, and
+    /// has fewer of them.
     PlacedByFlights,
-    /// The best place is equal to the second best in the criteria before this one, and its last grant is older.
+    /// The best place is equal to the second best in all criteria before the last grant, and its
+    /// last grant is older.
     PlacedByLastGrant,
     /// The two best places differ only in the order in which their workers were added.
     PlacedByWorkerOrder,
@@ -105,8 +108,8 @@ impl RuleBranch {
     ];
 }
 
-/// Number of times that each branch was taken. It uses a `RefCell`, because methods that only read
-/// the pool count branches too.
+/// Number of times that each branch was taken. A `RefCell` holds the numbers, because methods that
+/// only read the pool count branches too.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BranchCounts(RefCell<BTreeMap<RuleBranch, u64>>);
 

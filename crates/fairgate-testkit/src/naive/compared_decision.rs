@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fairgate_core::decision::{Decision, RejectionReason};
 
-/// A decision, reduced to what a replay must reproduce.
+/// A decision, reduced to the fields that a replay must reproduce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComparedDecision {
     /// A request is granted a slot.
@@ -12,7 +12,7 @@ pub enum ComparedDecision {
         /// Id of the request.
         id: Arc<str>,
         /// True if the request waited longer than the pool's brownout wait; `None` if the pool has
-        /// none.
+        /// no brownout wait.
         brownout: Option<bool>,
         /// Name and rank of the worker; `None` if the pool has no workers.
         place: Option<(String, u32)>,

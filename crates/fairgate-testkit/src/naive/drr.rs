@@ -71,14 +71,14 @@ impl NaiveDrrNode {
     }
 
     /// Returns the classes in ring order from the cursor. If the cursor stayed on a class that cannot be dispatched
-    /// now, the class's turn is over: it is visited last, and the scan begins with the next class.
+    /// now, the class's turn is over. The scan then begins with the next class and visits that class last.
     fn visiting_order(&self) -> Vec<usize> {
         let first = if self.stayed { self.next(self.cursor) } else { self.cursor };
         (0..self.classes.len()).map(|i| (first + i) % self.classes.len()).collect()
     }
 
-    /// Chooses the class to dispatch from. Returns its index, and the deficits of all classes
-    /// before the dispatched request is charged.
+    /// Chooses the class to dispatch. Returns its index, and the deficits of all classes before the dispatched request
+    /// is charged.
     fn choose(&self, seen: &[ClassAtLook]) -> Option<(usize, Vec<i128>)> {
         let mut deficits: Vec<i128> = self.classes.iter().map(|class| class.deficit).collect();
         let covers = |index: usize, deficit: i128| cost(&seen[index]).is_some_and(|c| deficit >= c);

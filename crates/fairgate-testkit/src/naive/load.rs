@@ -35,8 +35,8 @@ impl NaiveLoadNode {
     }
 
     /// Returns the pick of a late flow, which is a ready flow whose D has reached `max_wait_ticks`. A late flow goes
-    /// before all others and dispatches its oldest request, whatever the request's priority. Of several late flows the
-    /// one with the largest D goes first; ties go to the lower seq of the oldest requests. A flow whose oldest request
+    /// before all others and dispatches its oldest request, whatever the request's priority. Of several late flows, the
+    /// flow with the largest D goes first; ties go to the lower seq of the oldest requests. A flow whose oldest request
     /// has no open place competes like any other flow.
     fn pick_late(
         &self,
@@ -157,7 +157,7 @@ impl NodeRule for NaiveLoadNode {
     /// Applies `auto_tune` each time the tick counter rises, over the flows with queued requests,
     /// whether or not they are held.
     fn tune(&mut self, ticks: u64) {
-        // A node's history begins with its first request, as its flows do.
+        // The history of a node begins with its first request, and so do its flows.
         if !self.policy.auto_tune || self.flows.is_empty() {
             return;
         }

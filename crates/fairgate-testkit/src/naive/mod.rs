@@ -1,9 +1,9 @@
 //! The naive scheduler: the replay rules transcribed sentence by sentence, as the oracle for the
 //! fast core.
 //!
-//! Nothing is stored that can be computed again. Every look scans every flow and every queued request, and counts again
-//! the requests that are queued, in flight and at each place. Text in quotation marks is quoted from the specification.
-//! Its sections are in these modules:
+//! No value is stored that can be computed again. Every look scans every flow and every queued
+//! request, and counts again the requests that are queued, in flight and at each place. Text in
+//! quotation marks is quoted from the specification. These modules have its sections:
 //!
 //! - "The journal", the three steps of an event, the full queue: `pool`
 //! - "The policy: a tree", readiness, heads, queue order: `tree` and `request`
@@ -15,8 +15,8 @@
 //!
 //! Integers are wide enough never to wrap. A sum of n token counts of 64 bits, times 2^32, fits 127
 //! bits while n is below 2^31. A rate's level stays within 2^64 × 60 × 10^6, below 2^90. Only one
-//! product may be wider: the rise of a level over a long time. That product saturates, which does
-//! not change the result, because the level's top is far below.
+//! product may be wider: the rise of a level over a long time. That product saturates. This does
+//! not change the result, because the greatest level is far below.
 
 mod apportion;
 mod bands;

@@ -17,7 +17,7 @@ use super::tree::NaiveNode;
 /// A pool that decides exactly as the replay rules say, without regard to speed.
 #[derive(Clone, Debug)]
 pub struct NaivePool {
-    /// Configuration at the creation of the pool; events do not change it.
+    /// Configuration at the creation of the pool. Events do not change it.
     config: PoolConfig,
     world: NaiveState,
     root: NaiveNode,
@@ -44,7 +44,7 @@ impl NaivePool {
         waiting
     }
 
-    /// Returns the requests in flight, in the order of the grants.
+    /// Returns the requests in flight, in the order in which they were granted.
     pub fn in_flight(&self) -> Vec<Arc<NaiveRequest>> {
         self.world.in_flight.iter().map(|it| Arc::clone(&it.request)).collect()
     }
@@ -64,7 +64,7 @@ impl NaivePool {
         self.world.branches.counts()
     }
 
-    /// Handles one event and returns its decisions in order: "(1) waiting requests whose deadline
+    /// Applies one event and returns its decisions in order: "(1) waiting requests whose deadline
     /// is at or before `at` expire, lowest seq first; (2) the event is applied; (3) while fewer
     /// requests are in flight than `capacity`, the policy picks a request and it is granted; until
     /// it picks none."
@@ -88,8 +88,8 @@ impl NaivePool {
         (self.world.in_flight.len() as u128) < u128::from(self.world.capacity)
     }
 
-    /// Updates in all nodes which flows wait and are ready: "innermost nodes first, after each
-    /// expiry step (also where nothing can expire), each event, and each grant".
+    /// Updates in all nodes which flows wait and which are ready: "innermost nodes first, after
+    /// each expiry step (also where nothing can expire), each event, and each grant".
     fn look(&mut self) {
         self.root.look(&self.world, self.config.busy);
     }
@@ -104,7 +104,7 @@ impl NaivePool {
         }
     }
 
-    /// Counts which timeout makes a request expire: its own or the pool's.
+    /// Counts the timeout that makes a request expire: its own or the pool's.
     fn note_expiry(&self, request: &NaiveRequest) {
         let branches = &self.world.branches;
         match (request.submit.timeout, self.config.queue_timeout) {
@@ -178,7 +178,8 @@ impl NaivePool {
         }
     }
 
-    /// Returns the reason to reject a submit, if any, except for a full queue.
+    /// Returns the reason to reject a submit, apart from a full queue; `None` if there is no such
+    /// reason.
     fn refusal(&self, request: &NaiveRequest) -> Option<RejectionReason> {
         let mut known = self.waiting();
         known.extend(self.in_flight());
@@ -195,8 +196,8 @@ impl NaivePool {
         self.root.limit_reached(request, self.world.workers_taking())
     }
 
-    /// Accepts a request. If the queue is full, one request must leave it. The queue is full if `max_queue` requests
-    /// wait, unless none waits and a slot is free.
+    /// Accepts a request. If the queue is full, one request must leave it. The queue is full if
+    /// `max_queue` requests wait, except if no request waits and a slot is free.
     fn accept(&mut self, request: &Arc<NaiveRequest>) {
         let waiting = self.waiting().len() as u128;
         let full = self.config.max_queue.is_some_and(|max| waiting >= u128::from(max));
@@ -297,7 +298,7 @@ impl NaivePool {
         }
     }
 
-    /// Grants the request that the policy picks next. Returns false if the policy picks none.
+    /// Grants the request that the policy picks next. Returns false if the policy picks no request.
     fn grant_next(&mut self, at: Micros) -> bool {
         let Some(pick) = self.root.pick(&self.world, self.config.busy) else { return false };
         let request = pick.request;

@@ -6,12 +6,12 @@ use fairgate_core::event::Submit;
 use fairgate_core::policy::QueueOrder;
 use fairgate_core::units::Micros;
 
-/// An accepted request. Nothing in it changes while it is queued or in flight.
+/// An accepted request. None of its fields changes while it is queued or in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NaiveRequest {
     /// The submit as it was in the event.
     pub submit: Submit,
-    /// Sequence number among the accepted submits, from 0.
+    /// Sequence number among the accepted submits, counted from 0.
     pub seq: u64,
     /// Time of the submit.
     pub at: Micros,
@@ -23,7 +23,7 @@ pub struct NaiveRequest {
     pub cached: u64,
     /// Cost in tokens, at least 1.
     pub cost: u64,
-    /// Time at which the request expires, in microseconds; `None` for never.
+    /// Time at which the request expires, in microseconds; `None` if it never expires.
     pub deadline: Option<u128>,
 }
 

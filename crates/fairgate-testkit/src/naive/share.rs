@@ -56,9 +56,9 @@ impl NaiveShareNode {
         i128::from(world.weight_event(self.policy.by, name).unwrap_or(stated.get()))
     }
 
-    /// Returns whether a flow has as many requests in flight as its cap; such a flow is not ready. The cap is that of
+    /// Returns whether a flow has as many requests in flight as its cap. Such a flow is not ready. The cap is that of
     /// an event, else `cap` of the flow's class, else its entry in `caps`, else `default_cap`. An event's cap is
-    /// compared with the requests in flight in the whole pool; a policy's cap with those in this node's flow.
+    /// compared with the requests in flight in the whole pool, and a policy's cap with those in this node's flow.
     fn is_at_cap(&self, flow: &NaiveShareFlow, world: &NaiveState) -> bool {
         let name = &flow.flow.name;
         if let Some(cap) = world.cap_event(self.policy.by, name) {
@@ -124,7 +124,7 @@ impl NaiveShareNode {
     }
 
     /// Returns the slots of each flow. The pool's capacity is divided among the n flows that are ready or have requests
-    /// in flight, sorted by name. `None` if the node is not partitioned, or if the capacity is below n.
+    /// in flight, sorted by name. Returns `None` if the node is not partitioned, or if the capacity is below n.
     fn slots(
         &self,
         ready: &[(usize, &NaiveShareFlow, NaivePick)],
@@ -186,8 +186,8 @@ impl NaiveShareNode {
         }
     }
 
-    /// Counts the branches in `turned`, one for each flow that became ready at the same look. Does nothing if there are
-    /// fewer than two.
+    /// Counts the branches in `turned`, one for each flow that became ready at the same look. Does nothing if fewer
+    /// than two flows did.
     fn note_turned_ready(turned: &[RuleBranch], world: &NaiveState) {
         if turned.len() < 2 {
             return;
@@ -286,9 +286,9 @@ impl NodeRule for NaiveShareNode {
         self.flows[index].generation
     }
 
-    /// Settles an ended request. `used` is its tokens, at least 1, or its cost if no tokens are known. If the flow's
-    /// generation has not changed since the grant: pending −= cost, served += used. Otherwise: served += max(0, used −
-    /// cost).
+    /// Settles an ended request. The used tokens are the reported tokens, at least 1, or the cost if none were
+    /// reported. If the flow's generation has not changed since the grant: pending −= cost, served += used. Otherwise:
+    /// served += max(0, used − cost).
     fn ended(&mut self, index: usize, cost: u64, tokens: Option<u64>, generation: u64) {
         let flow = &mut self.flows[index];
         let cost = i128::from(cost);
@@ -301,7 +301,7 @@ impl NodeRule for NaiveShareNode {
         }
     }
 
-    /// Updates which flows wait and are ready, in the order of the seq of their oldest waiting requests.
+    /// Updates which flows wait and which are ready, in the order of the seq of their oldest waiting requests.
     fn look(&mut self, world: &NaiveState, busy: BusyThresholds) {
         let mut order: Vec<usize> = (0..self.flows.len()).collect();
         order.sort_by_cached_key(|&index| self.flows[index].flow.oldest().map(|oldest| oldest.seq));

@@ -1,5 +1,5 @@
-//! State that every node of the tree may read: the time, the holds, weights and caps that events
-//! set, the tick counter, the capacity, the requests in flight, and the workers.
+//! State that every node of the tree may read: the time, the settings that events gave to flows,
+//! the tick counter, the capacity, the requests in flight, and the workers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::branches::{BranchCounts, RuleBranch};
 use super::request::{NaiveRequest, cached_on, input_of};
 use super::worker::{NaivePoolWorker, NaiveTaken};
 
-/// Values that events set for flows. The keys are the attribute by which a node shares, and the
+/// Values that events set for flows, found by the attribute by which a node shares and by the
 /// flow's name.
 #[derive(Clone, Debug)]
 pub(super) struct PerFlow<T>(BTreeMap<Attribute, BTreeMap<Box<str>, T>>);
@@ -117,13 +117,13 @@ impl NaiveState {
         self.holds.get(by, flow).is_some()
     }
 
-    /// Returns the weight that an event set for this flow, if any did.
+    /// Returns the weight that an event set for this flow; `None` if no event did.
     pub(super) fn weight_event(&self, by: Attribute, flow: &str) -> Option<u64> {
         self.weights.get(by, flow).copied()
     }
 
-    /// Returns the cap that an event set for this flow: `None` if no event did, `Some(None)` if an
-    /// event removed the cap.
+    /// Returns the cap that an event set for this flow; `None` if no event did, and `Some(None)` if
+    /// an event removed the cap.
     pub(super) fn cap_event(&self, by: Attribute, flow: &str) -> Option<Option<u64>> {
         self.caps.get(by, flow).copied()
     }
@@ -136,11 +136,11 @@ impl NaiveState {
         self.in_flight.iter().filter(|r| is_in(r)).map(|_| 1).sum()
     }
 
-    /// Adds a worker, or changes those of its fields that the event states.
+    /// Adds a worker, or changes the fields of a worker that the event states.
     pub(super) fn change_worker(&mut self, change: &WorkerChange) {
         let known = self.workers.iter().flatten().any(|w| w.name == change.name);
         if change.state == Some(WorkerState::Gone) {
-            // Gone for an unknown name is ignored: it does not even make this a pool with workers.
+            // An unknown name is ignored. It does not even make this a pool with workers.
             if let Some(workers) = self.workers.as_mut() {
                 workers.retain(|w| w.name != change.name);
             }

@@ -40,7 +40,7 @@ pub(super) enum NaiveInside {
     Node(Box<NaiveNode>),
 }
 
-/// Entry about a request in flight, which each flow on the request's path keeps.
+/// A request in flight, as each flow on the request's path stores it.
 #[derive(Clone, Debug)]
 pub(super) struct FlowInFlight {
     request: Arc<NaiveRequest>,
@@ -49,7 +49,7 @@ pub(super) struct FlowInFlight {
     generation: Option<u64>,
 }
 
-/// A request that could be dispatched next, with the choice that each node on its path made.
+/// A request that could be dispatched next, with the choices of the nodes on its path.
 #[derive(Clone, Debug)]
 pub(super) struct NaivePick {
     pub(super) request: Arc<NaiveRequest>,
@@ -57,8 +57,8 @@ pub(super) struct NaivePick {
     pub(super) steps: Vec<NodeChoice>,
 }
 
-/// Choice of one node on the path of a pick: the flow that it chose, and the change of the node's state if the request
-/// is granted.
+/// The choice of one node on the path of a pick: the flow that it chose, and the change of the
+/// node's state if the request is granted.
 #[derive(Clone, Debug)]
 pub(super) struct NodeChoice {
     /// Index of the flow that the node chose.
@@ -66,8 +66,8 @@ pub(super) struct NodeChoice {
     pub(super) change: NodeChange,
 }
 
-/// Change of a node's state at a grant, before the grant is charged. It is computed together with the choice, from the
-/// state before the grant.
+/// The change of a node's state at a grant, before the grant is charged. The change is computed
+/// together with the choice, from the state before the grant.
 #[derive(Clone, Debug)]
 pub(super) enum NodeChange {
     /// New deficits of a drr node's classes.
@@ -83,7 +83,7 @@ pub(super) struct ClassSettings {
     pub(super) limits: ClassLimits,
 }
 
-/// Methods that differ between the kinds of node.
+/// The methods that differ between the kinds of node.
 pub(super) trait NodeRule {
     fn by(&self) -> Attribute;
 
@@ -114,14 +114,14 @@ pub(super) trait NodeRule {
         0
     }
 
-    /// Handles the loss of a flow's last queued request, unless it was lost by a grant.
+    /// Handles the loss of a flow's last queued request for a reason other than a grant.
     fn emptied(&mut self, _flow: usize) {}
 
     /// Handles the end of a request that this node charged. `_generation` is the flow's generation
     /// at the grant.
     fn ended(&mut self, _flow: usize, _cost: u64, _tokens: Option<u64>, _generation: u64) {}
 
-    /// Updates which flows of the node wait and are ready.
+    /// Updates which flows of the node wait and which are ready.
     fn look(&mut self, _world: &NaiveState, _busy: BusyThresholds) {}
 
     /// Handles a rise of the tick counter to `_ticks`.
@@ -180,12 +180,13 @@ impl NaiveNode {
         self.rule_mut().flow_mut(index)
     }
 
-    /// Returns the index of a request's flow, if the flow exists.
+    /// Returns the index of a request's flow; `None` if the flow does not exist.
     fn flow_of(&self, request: &NaiveRequest) -> Option<usize> {
         self.flow_index(self.rule().flow_name(request))
     }
 
-    /// "Flows come into being with their first request, with counters at 0."
+    /// Returns the index of a request's flow, and creates the flow if it does not exist: "Flows
+    /// come into being with their first request, with counters at 0."
     fn flow_of_or_new(&mut self, request: &NaiveRequest) -> usize {
         let name: Box<str> = self.rule().flow_name(request).into();
         if self.flow_index(&name).is_none() {
@@ -203,7 +204,7 @@ impl NaiveNode {
         self.rule().pick(world, busy)
     }
 
-    /// Carries out a pick, innermost node first, so that each node sees the requests that are left
+    /// Applies a pick, innermost node first, so that each node sees the requests that are left
     /// inside its flows.
     pub(super) fn dispatch(
         &mut self,
@@ -285,7 +286,7 @@ impl NaiveNode {
         path
     }
 
-    /// Updates in each node which flows wait and are ready, "innermost nodes first".
+    /// Updates in each node which flows wait and which are ready, "innermost nodes first".
     pub(super) fn look(&mut self, world: &NaiveState, busy: BusyThresholds) {
         for index in 0..self.rule().flow_count() {
             if matches!(self.flow(index).inside, NaiveInside::Queue(..)) {
@@ -354,9 +355,9 @@ impl NaiveNode {
         }
     }
 
-    /// Returns the rejection of a newcomer by a class limit, if one is reached. Checks each class
-    /// on the newcomer's path from the root, and for each class the limits of requests, input
-    /// tokens and cached tokens, in this order.
+    /// Returns the reason to reject a newcomer because of a class limit; `None` if no limit is
+    /// reached. Checks each class on the newcomer's path from the root. For each class, checks the
+    /// limits of requests, input tokens and cached tokens, in this order.
     pub(super) fn limit_reached(
         &self,
         newcomer: &NaiveRequest,
@@ -406,8 +407,9 @@ impl NaiveNode {
     }
 }
 
-/// Returns the reason for a rejection if a limit of the class is reached. Limits are "each times
-/// the number of workers that are up or overloaded, compared with what already waits in the class".
+/// Returns the reason for a rejection if a limit of the class is reached, otherwise `None`. Limits
+/// are "each times the number of workers that are up or overloaded, compared with what already
+/// waits in the class".
 fn class_limit_reached(
     limits: &ClassLimits,
     waiting: &[&Arc<NaiveRequest>],
@@ -448,7 +450,7 @@ impl NaiveFlow {
         }
     }
 
-    /// Returns whether nothing is queued in this flow.
+    /// Returns whether no request is queued in this flow.
     pub(super) fn is_empty(&self) -> bool {
         match &self.inside {
             NaiveInside::Queue(_, queue) => queue.is_empty(),
@@ -456,7 +458,7 @@ impl NaiveFlow {
         }
     }
 
-    /// Returns the request that has waited longest in this flow.
+    /// Returns the request that has waited longest in this flow; `None` if no request waits.
     pub(super) fn oldest(&self) -> Option<&Arc<NaiveRequest>> {
         match &self.inside {
             NaiveInside::Queue(_, queue) => queue.iter().min_by_key(|request| request.seq),

@@ -24,8 +24,8 @@ pub(super) struct NaivePoolWorker {
     burst_seconds: u64,
     /// Time before which the worker is busy, in microseconds.
     pause_until: u64,
-    /// Number of changes of this worker so far. Each change may set the levels of the rates, either
-    /// to their top or to a stated remaining number.
+    /// Number of changes of this worker so far. Each change may set the levels of the rates, either to their greatest
+    /// value or to a stated remaining number.
     levels_set: u64,
 }
 
@@ -66,7 +66,7 @@ impl NaivePoolWorker {
         }
     }
 
-    /// Applies the fields that the change contains, and leaves the others as they are.
+    /// Applies the fields that the change contains, and leaves the other fields as they are.
     pub(super) fn change(&mut self, change: &WorkerChange) {
         self.state = change.state.unwrap_or(self.state);
         self.ranks = change.ranks.unwrap_or(self.ranks);
@@ -88,14 +88,14 @@ impl NaivePoolWorker {
     pub(super) fn let_time_pass(&mut self, micros: u64) {
         let burst = self.burst_seconds;
         for rate in [&mut self.requests, &mut self.tokens].into_iter().flatten() {
-            // Saturating is exact: the top is far below the widest integer.
+            // Saturating gives the exact result, because the greatest level is far below the widest integer.
             let risen = i128::from(rate.per_minute).saturating_mul(i128::from(micros));
             rate.set_within_bounds(rate.level.saturating_add(risen), burst);
         }
     }
 
-    /// Returns whether a rate or a pause makes the worker busy: a level below 60 000 000 units, or a `pause_until` that
-    /// lies in the future.
+    /// Returns whether a rate or a pause makes the worker busy: a level below 60 000 000 units, or a `pause_until` in
+    /// the future.
     pub(super) fn is_emptied_or_paused(&self, now: u64) -> bool {
         let emptied = [&self.requests, &self.tokens].into_iter().flatten().any(|r| r.level < ONE);
         emptied || now < self.pause_until

@@ -15,7 +15,7 @@ pub enum NodeKind {
     Bands,
 }
 
-/// Workers on which the requests of a flow may run in a random journal.
+/// The workers on which the requests of a flow may run in a random journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowHomes {
     /// Any worker, though some requests are pinned to one.
@@ -28,7 +28,7 @@ pub enum FlowHomes {
     Few,
 }
 
-/// Distribution of the requests' costs.
+/// The distribution of the requests' costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostDistribution {
     /// From 0 to 4 tokens.
@@ -48,7 +48,8 @@ impl CostDistribution {
     pub const ALL: [Self; 5] = [Self::Tiny, Self::Ordinary, Self::Equal, Self::Huge, Self::Mixed];
 }
 
-/// Parameters of random journals. Where a parameter is a range or a list, each journal draws its own value from it.
+/// Parameters of random journals. If a parameter is a range or a list, each journal draws its own
+/// value from it.
 #[derive(Clone, Debug)]
 pub struct WorkloadShape {
     /// Number of flow names for each attribute.
@@ -84,8 +85,8 @@ pub struct WorkloadShape {
 }
 
 impl WorkloadShape {
-    /// A few flows and trees of every kind, in journals that are short enough to run thousands of
-    /// them.
+    /// Returns a shape with a few flows and trees of every kind, in journals that are short enough
+    /// to run thousands of them.
     pub fn small() -> Self {
         Self {
             flows: 1..=5,
@@ -105,7 +106,7 @@ impl WorkloadShape {
         }
     }
 
-    /// From 64 to 1000 flows with a deep backlog.
+    /// Returns a shape with 64 to 1000 flows and a deep backlog.
     pub fn crowded() -> Self {
         Self {
             flows: 64..=1000,
@@ -118,37 +119,38 @@ impl WorkloadShape {
         }
     }
 
-    /// Trees of a single `drr` node.
+    /// Returns a shape with trees of a single `drr` node.
     pub fn drr() -> Self {
         Self { kinds: vec![NodeKind::Drr], depth: 1..=1, ..Self::small() }
     }
 
-    /// Trees of a single `share` node.
+    /// Returns a shape with trees of a single `share` node.
     pub fn share() -> Self {
         Self { kinds: vec![NodeKind::Share], depth: 1..=1, ..Self::small() }
     }
 
-    /// Trees of `share` nodes inside `share` nodes.
+    /// Returns a shape with trees of `share` nodes inside `share` nodes.
     pub fn hierarchical() -> Self {
         Self { kinds: vec![NodeKind::Share], depth: 2..=3, ..Self::small() }
     }
 
-    /// Trees of a single `load` node.
+    /// Returns a shape with trees of a single `load` node.
     pub fn load() -> Self {
         Self { kinds: vec![NodeKind::Load], depth: 1..=1, ..Self::small() }
     }
 
-    /// Trees up to five nodes deep, of all kinds.
+    /// Returns a shape with trees of all kinds, up to five nodes deep.
     pub fn tree() -> Self {
         Self { depth: 2..=5, capacity: 0..=16, events: 300, ..Self::small() }
     }
 
-    /// Trees of all kinds in a pool with workers.
+    /// Returns a shape with trees of all kinds in a pool with workers.
     pub fn workers() -> Self {
         Self { workers: true, events: 300, ..Self::small() }
     }
 
-    /// A few flows that are often held, resumed and capped, and whose requests often expire.
+    /// Returns a shape with a few flows that are often held, resumed and capped, and whose requests
+    /// often expire.
     pub fn restless() -> Self {
         Self {
             flows: 2..=3,
@@ -163,8 +165,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Nested share nodes over few flow names. The flows are often capped, and each name has a flow under several
-    /// parents.
+    /// Returns a shape with nested share nodes over few flow names. The flows are often capped, and
+    /// each name has a flow under several parents.
     pub fn copies() -> Self {
         Self {
             flows: 2..=3,
@@ -184,8 +186,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Small trees in a pool whose workers have few slots, rates that are often used up, pauses and
-    /// tiers.
+    /// Returns a shape with small trees in a pool whose workers have few slots, rates that are
+    /// often used up, pauses and tiers.
     pub fn rates() -> Self {
         Self {
             workers: true,
@@ -199,8 +201,9 @@ impl WorkloadShape {
         }
     }
 
-    /// A few share flows, each with its own worker. The workers pause and run out of quota, so that some flows become
-    /// blocked and ready only because time passes, while the other flows are served.
+    /// Returns a shape with a few share flows, each with its own worker. The workers pause and run
+    /// out of quota, so that some flows become blocked and ready only because time passes, while
+    /// the other flows are served.
     pub fn paused() -> Self {
         Self {
             flows: 3..=4,
@@ -214,19 +217,19 @@ impl WorkloadShape {
         }
     }
 
-    /// All features at once, in trees up to four nodes deep.
+    /// Returns a shape with all features at once, in trees up to four nodes deep.
     pub fn wild() -> Self {
         Self { depth: 1..=4, capacity: 0..=12, policy_changes: true, controls: 25, ..Self::rates() }
     }
 
-    /// Like [`restless`](Self::restless), but with workers that are full most of the time, in a
-    /// pool whose own capacity is not the limit.
+    /// Returns a shape like [`restless`](Self::restless), but with workers that are full most of
+    /// the time, in a pool whose own capacity is not the limit.
     pub fn jammed() -> Self {
         Self { workers: true, capacity: 6..=12, kinds: vec![NodeKind::Share], ..Self::restless() }
     }
 
-    /// Trees of all kinds of node, in which `bands` is drawn twice as often as each other kind. Classes are often
-    /// capped.
+    /// Returns a shape with trees of all kinds of node, in which `bands` is drawn twice as often as
+    /// each other kind. Classes are often capped.
     pub fn bands() -> Self {
         Self {
             kinds: vec![
@@ -244,13 +247,14 @@ impl WorkloadShape {
         }
     }
 
-    /// Trees of all kinds whose requests have timeouts.
+    /// Returns a shape with trees of all kinds whose requests have timeouts.
     pub fn deadlines() -> Self {
         Self { timeouts: true, depth: 1..=2, capacity: 1..=6, events: 300, ..Self::small() }
     }
 
-    /// Workers with equal prefill, cached tokens and requests in flight, so that only the last
-    /// criteria decide the place of a request. Ranks are often added and removed.
+    /// Returns a shape whose workers have equal prefill, cached tokens and requests in flight, so
+    /// that only the last criteria decide the place of a request. Ranks are often added and
+    /// removed.
     pub fn ties() -> Self {
         Self {
             workers: true,
@@ -263,8 +267,8 @@ impl WorkloadShape {
         }
     }
 
-    /// From 20 to 60 share flows on two to four small workers, so that many flows become blocked or
-    /// ready at the same look.
+    /// Returns a shape with 20 to 60 share flows on two to four small workers, so that many flows
+    /// become blocked or ready at the same look.
     pub fn pinned() -> Self {
         Self {
             flows: 20..=60,
@@ -279,8 +283,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Like [`pinned`](Self::pinned), but with share nodes inside share nodes, and sometimes nodes
-    /// of another kind around or inside them.
+    /// Returns a shape like [`pinned`](Self::pinned), but with share nodes inside share nodes, and
+    /// sometimes nodes of another kind around or inside them.
     pub fn pinned_inside() -> Self {
         Self {
             flows: 4..=25,

@@ -33,19 +33,19 @@ pub(super) struct SubmitGenerator {
     pub(super) time_scale: u64,
 }
 
-/// Assignment of names to workers. The name with number n is assigned to the worker with number n
-/// modulo the number of workers.
+/// The assignment of names to workers. The name with number n is assigned to the worker with number
+/// n modulo the number of workers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NameHomes {
     /// There are as many workers as names. The names of all attributes of a request have the same number.
     Own,
-    /// There are only a few workers. The name of one attribute decides which of them a request is
-    /// assigned to.
+    /// There are only a few workers. The name of one attribute decides to which of them a request
+    /// is assigned.
     Few {
         workers: usize,
         by: Attribute,
-        /// True if every request is pinned to the worker that it is assigned to; if false, some
-        /// requests accept other workers.
+        /// True if every request is pinned to its assigned worker. If false, some requests accept
+        /// other workers.
         strict: bool,
     },
 }
@@ -111,7 +111,7 @@ impl SubmitGenerator {
         if rng.percent(6) {
             return Some(Micros(u64::MAX - rng.range(0..=2)));
         }
-        // Equal timeouts submitted at one time give equal deadlines.
+        // Requests that are submitted at one time with equal timeouts have equal deadlines.
         let span = if rng.percent(50) { most } else { rng.range(0..=most) };
         Some(Micros(span.saturating_mul(self.time_scale)))
     }
@@ -156,8 +156,8 @@ impl SubmitGenerator {
         }
     }
 
-    /// Draws the reported usage of a request with this cost: none, equal to the cost, 0, less than
-    /// the cost, or more.
+    /// Draws the reported usage of a request with this cost: `None`, the cost, 0, less than the
+    /// cost, or more.
     pub(super) fn used(&self, rng: &mut SeededRng, cost: u64) -> Option<Tokens> {
         let used = match rng.range(1..=10) {
             1..=4 => return None,
@@ -233,7 +233,7 @@ impl SubmitGenerator {
 /// workers.
 fn add_equal_placement(rng: &mut SeededRng, submit: &mut Submit) {
     submit.input = Some(Tokens(rng.one_of(&[0, 100, 100, 100, 200])));
-    // Either one worker has a part of it cached, or several do.
+    // Either one worker has a part of the prompt cached, or several workers do.
     if rng.percent(40) {
         submit.cached.push((any_worker(rng).into(), Tokens(rng.one_of(&[50, 100, 100]))));
     } else if rng.percent(60) {

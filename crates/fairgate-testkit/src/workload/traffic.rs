@@ -1,4 +1,4 @@
-//! Generator of a journal's events and their times.
+//! A generator of a journal's events and their times.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::workers::{WorkerGenerator, remove_unknown_worker};
 use crate::naive::ComparedDecision;
 use fairgate_random::SeededRng;
 
-/// Generator of a random journal, which returns one event at a time.
+/// A generator of a random journal, which returns one event at a time.
 #[derive(Clone, Debug)]
 pub struct TrafficGenerator {
     shape: WorkloadShape,
@@ -23,25 +23,25 @@ pub struct TrafficGenerator {
     config: PoolConfig,
     submits: SubmitGenerator,
     workers: WorkerGenerator,
-    /// Policy after the last policy event.
+    /// The policy after the last policy event.
     policy: Policy,
-    /// Capacity after the last capacity event.
+    /// The capacity after the last capacity event.
     capacity: u64,
     now: u64,
     events_left: usize,
     phase: TrafficPhase,
     phase_left: usize,
     next_id: usize,
-    /// Requests that are queued, according to the observed or guessed decisions.
+    /// Requests that are queued, as far as the observed or guessed decisions show.
     waiting: Vec<KnownRequest>,
-    /// Requests in flight, according to the observed or guessed decisions.
+    /// Requests in flight, as far as the observed or guessed decisions show.
     in_flight: Vec<KnownRequest>,
-    /// Ids of requests that ended, according to the observed or guessed decisions.
+    /// Ids of requests that ended, as far as the observed or guessed decisions show.
     ended: Vec<Arc<str>>,
     held: Vec<(Attribute, Box<str>)>,
     capped: Vec<(Attribute, Box<str>)>,
-    /// Ids of requests that were released when the generator guessed that they were in flight; some
-    /// of them may still be queued.
+    /// Ids of requests that were released because the generator guessed that they were in flight.
+    /// Some of them may still be queued.
     doubtful: Vec<Arc<str>>,
     /// True if decisions are guessed because no scheduler's decisions are observed.
     guessing: bool,
@@ -74,7 +74,7 @@ enum TrafficChoice {
 }
 
 impl TrafficGenerator {
-    /// Starts the journal that belongs to this shape and seed.
+    /// Starts the journal of this shape and seed.
     pub fn new(shape: &WorkloadShape, seed: u64) -> Self {
         let mut rng = SeededRng::new(seed);
         let names = rng.count(shape.flows.clone());
@@ -149,7 +149,7 @@ impl TrafficGenerator {
         Some((Micros(self.now), event))
     }
 
-    /// Takes into account the decisions that a scheduler made at the last event.
+    /// Updates the known requests by the decisions that a scheduler made at the last event.
     pub fn observe(&mut self, decided: &[ComparedDecision]) {
         for decision in decided {
             match decision {
@@ -166,22 +166,23 @@ impl TrafficGenerator {
         }
     }
 
-    /// Guesses the decisions at the last event, mostly as first come, first served, in place of a
-    /// scheduler.
+    /// Guesses the decisions at the last event, in place of a scheduler. Most guesses are first
+    /// come, first served.
     pub fn guess(&mut self) {
         self.guessing = true;
         self.guess_departures();
         while (self.in_flight.len() as u128) < u128::from(self.capacity) && !self.waiting.is_empty()
         {
-            // Not always the oldest, or the requests that a policy prefers would never be released.
+            // Does not always grant the oldest, because the requests that a policy prefers must be
+            // released too.
             let any = self.rng.percent(40);
             let index = if any { self.rng.index(self.waiting.len()) } else { 0 };
             self.in_flight.push(self.waiting.remove(index));
         }
     }
 
-    /// Guesses which requests left the queue: expired ones, and the last ones if the queue is too
-    /// long.
+    /// Guesses which requests left the queue: the expired requests, and the last ones if the queue
+    /// is too long.
     fn guess_departures(&mut self) {
         let (now, pools) = (self.now, self.config.queue_timeout.map(|timeout| timeout.0));
         self.waiting.retain(|known| {
@@ -247,7 +248,7 @@ impl TrafficGenerator {
     fn submit(&mut self) -> Event {
         let known = self.waiting.len() + self.in_flight.len();
         if known > 0 && self.rng.percent(3) {
-            // Reuse the id of a request that is still there, as far as is known.
+            // Reuses the id of a request that is queued or in flight, as far as is known.
             let index = self.rng.index(known);
             let id = self.waiting.iter().chain(&self.in_flight).nth(index).map(|k| k.id.clone());
             let id = id.expect("an index below the count");
@@ -292,8 +293,9 @@ impl TrafficGenerator {
         }
     }
 
-    /// Releases or cancels a request of `doubtful` once more. The request was already released when it was guessed to
-    /// be in flight, but it may still be queued, because the guess may have been wrong.
+    /// Releases or cancels a request of `doubtful` once more. The request was already released when
+    /// the generator guessed that it was in flight, but it may still be queued, because the guess
+    /// may have been wrong.
     fn end_again(&mut self) -> Event {
         if self.doubtful.is_empty() {
             return self.cancel_of(false);
@@ -360,7 +362,7 @@ impl TrafficGenerator {
             self.policy = policy.clone();
             return Event::Policy(policy);
         }
-        // A drain reopens flows that a burst has held or capped.
+        // In a drain, most events free the flows that a burst has held or capped.
         let opening = matches!(self.phase, TrafficPhase::Drain) && self.rng.percent(75);
         match self.rng.range(1..=20) {
             1..=4 if !opening => self.hold(),
@@ -469,7 +471,7 @@ fn capacity(rng: &mut SeededRng, shape: &WorkloadShape) -> u64 {
     if rng.percent(70) { drawn.max(1) } else { drawn }
 }
 
-/// Builds the configuration of a pool of this shape, with its limits.
+/// Builds the configuration of a pool of this shape, with the pool's limits.
 fn config(
     rng: &mut SeededRng,
     shape: &WorkloadShape,
@@ -490,7 +492,8 @@ fn config(
         config.workers = workers.first(rng);
     }
     config.busy = if shape.workers { trees::busy(rng) } else { BusyThresholds::default() };
-    // With whole credits, more cached tokens often weigh exactly as much as less prefill.
+    // With whole credits, a place with more cached tokens often has the same rank as a place with
+    // less prefill.
     let credits: &[u64] = match workers.ties {
         true => &[0, 1000, 2000, 4000, 1_000_000, 1_000_000],
         false => &[0, 1, 500, 999, 1000, 1001, 1500, 2500, 7000, 1_000_000],

@@ -13,20 +13,19 @@ use fairgate_core::units::{Alpha, BatchFraction, Micros, Tokens, Weight};
 use super::shape::{NodeKind, WorkloadShape};
 use fairgate_random::SeededRng;
 
-/// Greatest number of classes in a node's list, except that shapes with many flows sometimes have
-/// more.
+/// Greatest number of classes in a node's list. Shapes with many flows sometimes have more.
 const CLASSES: usize = 6;
 
 /// Greatest number of flows for which a share node states a weight or a cap.
 const LISTED: usize = 64;
 
-/// Returns the name of the flow with this number: the first letter of the attribute, and the
+/// Returns the name of the flow with this number: the first letter of the attribute, then the
 /// number.
 pub(super) fn flow_name(by: Attribute, number: usize) -> String {
     format!("{}{number}", &by.name()[..1])
 }
 
-/// Returns the attributes by which a policy shares anywhere in its tree.
+/// Returns the attributes by which the nodes of a policy share, at any depth.
 pub(super) fn attributes_of(policy: &Policy) -> Vec<Attribute> {
     let mut attributes = Vec::new();
     collect_attributes(policy.root(), &mut attributes);
@@ -77,7 +76,7 @@ impl PolicyGrower<'_> {
         node
     }
 
-    /// Draws an attribute, mostly one by which no node above shares.
+    /// Draws an attribute. Most often no node above shares by it.
     fn attribute(&mut self) -> Attribute {
         let new: Vec<Attribute> =
             Attribute::ALL.into_iter().filter(|by| !self.path.contains(by)).collect();
@@ -295,7 +294,7 @@ impl PolicyGrower<'_> {
     }
 }
 
-/// Draws busy thresholds; often none is set.
+/// Draws busy thresholds, of which often none is set.
 pub(super) fn busy(rng: &mut SeededRng) -> BusyThresholds {
     let fraction = rng.percent(20).then(|| rng.one_of(&[0, 1, 250, 500, 1000, 1500]));
     BusyThresholds {

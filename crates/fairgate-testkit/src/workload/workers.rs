@@ -17,15 +17,15 @@ const MEAN_GAP: u64 = 85;
 pub(super) struct WorkerGenerator {
     /// True if the workers have rates and pauses.
     pub(super) rates: bool,
-    /// Number of workers if each flow name has its own worker; else `None`.
+    /// Number of workers if each flow name has its own worker; otherwise `None`.
     pub(super) homes: Option<usize>,
-    /// Number of workers if many flow names share a few small workers; else `None`.
+    /// Number of workers if many flow names share a few small workers; otherwise `None`.
     pub(super) few: Option<usize>,
     /// True if all workers are nearly equal.
     pub(super) ties: bool,
     /// Microseconds per unit of the journal's time.
     pub(super) time_scale: u64,
-    /// Approximate number of tokens that one request takes off a token rate.
+    /// Approximate number of tokens that one request takes from a token rate.
     pub(super) usual_cost: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn any_worker(rng: &mut SeededRng) -> Box<str> {
 }
 
 impl WorkerGenerator {
-    /// Draws the workers that a pool has at its start; sometimes none.
+    /// Draws the workers that a pool has at its start; sometimes there are none.
     pub(super) fn first(&self, rng: &mut SeededRng) -> Vec<WorkerChange> {
         if let Some(count) = self.homes {
             return (0..count).map(|number| self.home(rng, worker_name(number), 0)).collect();
@@ -92,7 +92,8 @@ impl WorkerGenerator {
         }
     }
 
-    /// Draws a worker for a single flow name. It has no limit of slots, and mostly a pause.
+    /// Draws a worker for a single flow name. The worker has no limit of slots, and most often a
+    /// pause.
     fn home(&self, rng: &mut SeededRng, name: Box<str>, now: u64) -> WorkerChange {
         let states = [(1, Some(WorkerState::Up)), (1, Some(WorkerState::Overloaded)), (20, None)];
         let state = if now == 0 { None } else { rng.weighted(&states) };
@@ -122,7 +123,8 @@ impl WorkerGenerator {
             let seconds = rng.one_of(&[1, 1, 1, 2, 5, 10, 60]);
             change.burst_seconds = Some(BurstSeconds::new(seconds).expect("in range"));
         }
-        // Levels are full at first, which is a lot at a high rate; often they are set lower.
+        // Levels are full at first. At a high rate a full level is large, so levels are often set
+        // lower.
         if rng.percent(35) {
             change.requests_remaining =
                 Some(rng.weighted(&[(4, 0), (4, 1), (4, 2), (2, 5), (1, 20), (1, u64::MAX)]));
@@ -138,7 +140,7 @@ impl WorkerGenerator {
         }
     }
 
-    /// Draws a rate of requests, mostly one that allows one request in 1 to 40 times [`MEAN_GAP`].
+    /// Draws a rate of requests. Most of the rates allow one request in 1 to 40 times [`MEAN_GAP`].
     fn requests_per_minute(&self, rng: &mut SeededRng) -> u64 {
         if rng.percent(4) {
             return rng.one_of(&[1, u64::MAX]);
@@ -147,8 +149,9 @@ impl WorkerGenerator {
         (60_000_000 / (gaps * MEAN_GAP * self.time_scale)).max(1)
     }
 
-    /// Draws a rate of tokens, mostly one that allows the tokens of one usual request in 1 to 40 times [`MEAN_GAP`]. In
-    /// some cases the rate is so low that a single request takes its level to the bottom.
+    /// Draws a rate of tokens. Most of the rates allow the tokens of one usual request in 1 to 40
+    /// times [`MEAN_GAP`]. In some cases the rate is so low that a single request takes its level
+    /// to the lowest value.
     fn tokens_per_minute(&self, rng: &mut SeededRng) -> u64 {
         if rng.percent(15) {
             return rng.one_of(&[1, 5, self.usual_cost, self.usual_cost / 2 + 1, u64::MAX]);
@@ -166,7 +169,7 @@ impl WorkerGenerator {
     }
 }
 
-/// Returns a change that removes a worker of a name that no worker has.
+/// Returns a change that removes a worker with a name that no worker has.
 pub(super) fn remove_unknown_worker() -> WorkerChange {
     WorkerChange {
         name: "nobody".into(),
@@ -176,7 +179,7 @@ pub(super) fn remove_unknown_worker() -> WorkerChange {
     }
 }
 
-/// Draws a worker with few slots, named `name`.
+/// Draws a worker with the name `name` and few slots.
 fn small(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     let taints = TAINTS.iter().filter(|_| rng.percent(60)).map(|&taint| taint.into()).collect();
     WorkerChange {
@@ -189,8 +192,9 @@ fn small(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     }
 }
 
-/// Draws a change of a worker with few slots. Most changes make the worker unavailable or available again, by its state
-/// or by its slots. Rarely the worker is removed, which rejects all requests that can only run on this worker.
+/// Draws a change of a worker with few slots. Most changes make the worker unavailable or available
+/// again, by its state or by its slots. Rarely the change removes the worker, which rejects all
+/// requests that can only run on it.
 fn small_change(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     let states = [
         (8, Some(WorkerState::Up)),
@@ -202,7 +206,7 @@ fn small_change(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     let state = rng.weighted(&states);
     let small = small(rng, name);
     match state {
-        // A worker that comes back has its slots.
+        // A worker that becomes available again has slots again.
         Some(WorkerState::Up) => WorkerChange { state, ..small },
         None => {
             let slots = Some(rng.one_of(&[0, 1, 2, 3, 4]));
@@ -212,7 +216,7 @@ fn small_change(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     }
 }
 
-/// Draws the properties of a worker that mostly differs from the others only in its ranks.
+/// Draws the properties of a worker that is most often equal to the others except in its ranks.
 fn equal_details(rng: &mut SeededRng) -> WorkerChange {
     WorkerChange {
         ranks: rng.percent(70).then(|| rng.one_of(&[1, 2, 2, 3])),
@@ -222,7 +226,7 @@ fn equal_details(rng: &mut SeededRng) -> WorkerChange {
     }
 }
 
-/// Draws the properties of a worker, except its rates and its pause, with all of them varied.
+/// Draws varied properties of a worker, except its rates and its pause.
 fn details(rng: &mut SeededRng) -> WorkerChange {
     let taints = |rng: &mut SeededRng| {
         let all = TAINTS.iter().filter(|_| rng.percent(70));

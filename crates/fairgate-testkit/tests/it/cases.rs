@@ -1,8 +1,8 @@
-//! Cases written out by hand, with their numbers: what the four schedulers' pages promise, what they were
-//! seen to do, the holes that ours must not have, and what people ask for.
+//! Cases with numbers that were computed by hand. They test what the pages of the four schedulers promise, what these
+//! schedulers were observed to do, their weaknesses that ours must not have, and the wishes of users.
 //!
-//! Each runs in a `Scene`: one pool that is told step by step what happens, and is held at every step
-//! against the naive scheduler, its capacity and its live bound.
+//! Each case runs in a `Scene`, which applies events to one pool. After every event, the scene compares the pool with
+//! the naive scheduler, and checks the capacity and the bound of each flow.
 
 mod crowd;
 mod scene;

@@ -1,7 +1,9 @@
-//! Shares, caps, bands, deadlines, pauses, rates and late requests as they come out in closed loops: random, seeded, in virtual time, on
-//! the request sizes of public traces. Service is measured from decisions and from what requests really used alone.
+//! Tests of shares, caps, bands, deadlines, pauses, rates and late requests in random closed loops in virtual time,
+//! with the request sizes of public traces. Service is measured only from the decisions and from the tokens that
+//! requests really used.
 //!
-//! `FAIRGATE_SEEDS` sets how many seeds each test tries, `FAIRGATE_SEED` where they begin. A failure prints its seed.
+//! `FAIRGATE_SEEDS` sets the number of seeds that each test tries, and `FAIRGATE_SEED` the first seed. A failure prints
+//! its seed.
 
 mod bands;
 mod books;
@@ -19,7 +21,7 @@ mod world;
 
 use fairgate_testkit::seeds::for_each_seed;
 
-/// Tries so many seeds, or as many as `FAIRGATE_SEEDS` says.
+/// Tries `default` seeds, or the number of seeds in `FAIRGATE_SEEDS`.
 fn seeds(name: &str, default: u64, case: impl Fn(u64) + Sync) {
     let asked = std::env::var("FAIRGATE_SEEDS").ok().and_then(|text| text.parse().ok());
     for_each_seed(name, asked.unwrap_or(default), case);

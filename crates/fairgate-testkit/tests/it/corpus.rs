@@ -1,4 +1,4 @@
-//! Every input that fuzzing kept, replayed; and short runs of random bytes, so that the targets themselves work.
+//! Runs the fuzz targets with all stored inputs, and with short random inputs.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn random_operations_are_decided_as_the_naive_scheduler_does() {
     }
 }
 
-/// Good journals with a few bytes changed: most are errors, none may panic.
+/// Reads good journals in which a few bytes were changed. Most give errors, and none may panic.
 #[test]
 fn damaged_journals_are_read_without_a_panic() {
     let mut inputs = Vec::new();

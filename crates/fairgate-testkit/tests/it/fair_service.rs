@@ -1,5 +1,5 @@
-//! Fairness as an outsider can check it: from the decisions and from what requests really used, on random
-//! journals whose flows always have something waiting. Nothing here asks the pool how it stands.
+//! Tests of fairness from the decisions and the real usage alone, without the pool's own counters. The journals are
+//! random, and their flows always have requests waiting.
 //!
 //! Each inequality is derived from the rules alone and checked in whole numbers, both sides times the
 //! weights, at every moment. Where it is linear it is checked over every part of the journal too: the running
@@ -22,7 +22,8 @@ use fairgate_testkit::seeds::{announce, cases, for_each_seed};
 use crate::fair_service::books::Nearest;
 use crate::fair_service::stage::Stage;
 
-/// How near a journal came to each bound, or what broke and the journal up to there.
+/// The result of a journal: the greatest values relative to their bounds, or the broken bound with
+/// the journal up to that event.
 type Played = Result<Nearest, String>;
 
 fn played(outcome: Result<(), String>, nearest: Nearest, stage: Stage) -> Played {
@@ -30,7 +31,7 @@ fn played(outcome: Result<(), String>, nearest: Nearest, stage: Stage) -> Played
     outcome.map(|()| nearest).map_err(text)
 }
 
-/// Plays a twentieth of the cases, and says how near they came.
+/// Runs a twentieth of the cases, and prints the greatest values relative to their bounds.
 fn run(name: &str, journal: impl Fn(u64) -> Played + Sync) {
     let nearest = Mutex::new(Nearest::default());
     for_each_seed(name, cases().div_ceil(20), |seed| {

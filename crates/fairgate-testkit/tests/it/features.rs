@@ -1,5 +1,5 @@
-//! Random journals not only contain everything, it also decides: without one feature, many of them are decided
-//! otherwise. A feature that never decides is not tested by any comparison.
+//! Tests that every feature affects the decisions of many random journals. A feature that never affects a decision is
+//! not tested by comparing schedulers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use fairgate_core::units::{Micros, OverlapCredit};
 use fairgate_testkit::naive::{ComparedDecision, NaivePool, RuleBranch};
 use fairgate_testkit::workload::{Events, WorkloadShape, generate_answered};
 
-/// How many journals of each shape are tried.
+/// Number of journals of each shape that are tried.
 const JOURNALS: u64 = 40;
 
 type Journal = (PoolConfig, Events);
 
-/// Asserts that at least so many in a hundred journals of this shape are decided otherwise after the change.
+/// Asserts that a change alters the decisions of at least `least_percent` of the journals of this shape.
 fn decides(what: &str, shape: &WorkloadShape, least_percent: u64, change: impl Fn(&mut Journal)) {
     let otherwise = |seed: &u64| {
         let journal = generate_answered(shape, *seed);
@@ -79,7 +79,7 @@ fn change_nodes(node: &mut PolicyNode, change: &impl Fn(&mut PolicyNode)) {
     }
 }
 
-/// What is inside the flows of a node.
+/// Returns the insides of a node's flows, to be changed.
 fn insides(node: &mut PolicyNode) -> Vec<&mut FlowInside> {
     match node {
         PolicyNode::Drr(drr) => {
@@ -109,7 +109,7 @@ fn queues(change: impl Fn(&mut QueuePolicy)) -> impl Fn(&mut Journal) {
     })
 }
 
-/// Changes what every class, of drr, share or bands, says about workers.
+/// Changes the busy thresholds and the limits of every class of drr, share and bands nodes.
 fn classes(change: impl Fn(&mut BusyThresholds, &mut ClassLimits)) -> impl Fn(&mut Journal) {
     nodes(move |node| match node {
         PolicyNode::Drr(drr) => {
@@ -125,7 +125,7 @@ fn classes(change: impl Fn(&mut BusyThresholds, &mut ClassLimits)) -> impl Fn(&m
     })
 }
 
-/// Puts a tick in the place of some events.
+/// Replaces some events by ticks.
 fn without(which: impl Fn(&Event) -> bool) -> impl Fn(&mut Journal) {
     move |(_, events)| {
         for (_, event) in events.iter_mut().filter(|(_, event)| which(event)) {
@@ -306,7 +306,8 @@ fn caps_and_other_controls_decide() {
 /// journals that [`properties`](../properties.rs) begins with.
 const LEAST_TAKEN: u64 = 100;
 
-/// How many journals of each shape are counted: a seventh of those that are compared in a run.
+/// Number of journals of each shape in which branches are counted. It is a seventh of the journals
+/// that are compared in a run.
 const COUNTED: u64 = 150;
 
 #[test]

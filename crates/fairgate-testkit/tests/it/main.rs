@@ -1,5 +1,5 @@
-//! The scheduler against everything that was not made from its code: the conformance vectors, the naive scheduler, the
-//! published pages, and service as an outsider can measure it.
+//! Tests of the scheduler against references that do not use its code: the conformance vectors, the naive scheduler,
+//! the published pages, and service that is measured from the decisions.
 
 #![allow(
     clippy::print_stdout,

@@ -1,5 +1,5 @@
-//! What must hold on every journal, tried on thousands of random ones: one test for each shape of journal and each
-//! kind of check, so that they run beside each other and one can be asked for alone.
+//! Properties of every journal, tested on thousands of random journals. There is one test for each shape of journal and
+//! each kind of check, so that tests run in parallel and can be run alone.
 //!
 //! `FAIRGATE_CASES` sets how many journals are compared with the naive scheduler over all shapes (default 20 000, a
 //! twentieth of them with 64 to 1000 flows), `FAIRGATE_SEED` where they begin. A failure prints the shape, the seed,
@@ -43,10 +43,10 @@ macro_rules! for_each_shape {
     };
 }
 
-/// How many quick shapes there are.
+/// Number of quick shapes.
 const SHAPES: u64 = 18;
 
-/// The core decides as the naive scheduler does.
+/// Tests that the core makes the same decisions as the naive scheduler.
 mod equal {
     use super::*;
 
@@ -76,7 +76,7 @@ mod equal {
     );
 }
 
-/// What must hold of the core by itself.
+/// Tests of properties of the core alone.
 mod hold {
     use super::*;
 
@@ -139,7 +139,7 @@ fn run(shape: &str, count: u64, check: Check, journal: impl Fn(u64) -> Journal +
     });
 }
 
-/// Fails with the smallest journal that still breaks something.
+/// Panics with the smallest journal that still fails.
 fn report(
     shape: &str,
     seed: u64,
@@ -199,7 +199,8 @@ fn equals_the_naive_scheduler(
     Ok(())
 }
 
-/// Cloned half-way, saved and restored half-way: the rest is the same.
+/// Checks that a pool that was cloned, or saved and restored, in the middle of a journal makes the
+/// same further decisions.
 fn survives_a_cut(config: &PoolConfig, events: &Events, seed: u64) -> Result<(), String> {
     let cut = SeededRng::new(seed).index(events.len() + 1);
     let mut pool = Pool::new(config.clone());
@@ -227,12 +228,13 @@ fn survives_a_cut(config: &PoolConfig, events: &Events, seed: u64) -> Result<(),
     }
 }
 
-/// Follows one journal and checks, after each event, what must always hold.
+/// Runs one journal and checks the properties after each event.
 struct Watch {
-    /// Submits whose fate is open, and those granted.
+    /// Ids of the submitted requests about which nothing was decided yet.
     waiting: BTreeSet<Arc<str>>,
+    /// Ids of the granted requests that have not ended.
     in_flight: BTreeSet<Arc<str>>,
-    /// Whether a free slot beside a waiting request has an excuse: a hold, a cap, a worker.
+    /// True if a slot may stay free although a request waits, because of a hold, a cap or workers.
     excused: bool,
     capacity_fell: bool,
 }
@@ -269,7 +271,7 @@ impl Watch {
         }
     }
 
-    /// Every submit ends in exactly one of grant, reject, expire, cancel.
+    /// Checks that every submit ends in exactly one of grant, reject, expire and cancel.
     fn follow(&mut self, event: &Event, decisions: &[Decision]) -> Result<(), String> {
         // What expires does so before the event.
         let expired = decisions.iter().take_while(|d| matches!(d, Decision::Expire { .. })).count();
@@ -340,7 +342,8 @@ fn may_cap(policy: &fairgate_core::policy::Policy) -> bool {
     format!("{policy:?}").contains("cap") && fairgate_journal::format_policy(policy).contains("cap")
 }
 
-/// Every backlogged flow of every share and drr node is within the bound of its discipline.
+/// Checks that every backlogged flow of every share and drr node is within the bound of its
+/// discipline.
 fn bounds_hold(pool: &Pool) -> Result<(), String> {
     for node in pool.fairness() {
         for flow in node.flows {

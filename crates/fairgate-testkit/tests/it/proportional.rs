@@ -1,5 +1,5 @@
-//! The proportional scheduler against the conformance vectors, the naive transcription, and cases worked out by
-//! hand.
+//! Tests of the proportional scheduler with the conformance vectors, the naive scheduler, and cases that were computed
+//! by hand.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ fn vectors_are_reproduced() {
 
 // ── Random snapshots ────────────────────────────────────────────────────────────────────────────────────────
 
-/// The draws of a random snapshot: the same seed gives the same snapshot.
+/// Random numbers for a snapshot. The same seed gives the same snapshot.
 struct Dice(SeededRng);
 
 impl Dice {
@@ -61,7 +61,7 @@ impl Dice {
         Self(SeededRng::new(seed))
     }
 
-    /// 0 to below, without `below`.
+    /// Draws a number from 0 to `below` − 1.
     fn below(&mut self, below: u64) -> u64 {
         self.0.below(below)
     }
@@ -74,7 +74,7 @@ impl Dice {
         from[usize::try_from(self.below(from.len() as u64)).unwrap()]
     }
 
-    /// Small numbers with many ties, everyday ones, or the largest there are.
+    /// Draws a number of tokens of this scale: small with many ties, ordinary, or the largest.
     fn tokens(&mut self, scale: Scale) -> Tokens {
         Tokens(match scale {
             Scale::Tiny => self.below(5),
@@ -199,7 +199,8 @@ fn fast_equals_naive() {
     );
 }
 
-/// One more idle agent must get exactly what the explanation said was only waiting for one.
+/// One more idle agent must get a task that only waited for an agent by the explanation, and no
+/// task if there is none.
 #[test]
 fn explanations_foretell_what_another_agent_gets() {
     let mut extended = 0;

@@ -1,4 +1,5 @@
-//! Journals on which the fast scheduler once decided otherwise than the naive one. Each name says what went wrong.
+//! Tests with journals on which the fast scheduler once made other decisions than the naive one. The name of each test
+//! describes the former fault.
 
 use std::fs;
 use std::path::Path;

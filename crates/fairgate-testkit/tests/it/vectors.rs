@@ -1,5 +1,5 @@
-//! The core and the naive scheduler against the conformance vectors, and against journals made for single rules, read
-//! by the real reader.
+//! Tests of the core and the naive scheduler with the conformance vectors, and with journals for
+//! single rules. The production reader reads all of them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use serde_json::Value;
 /// End of the names of journals.
 const JOURNAL: &str = ".journal.jsonl";
 
-/// The families that there must be; others are replayed too.
+/// Families of vectors that must exist. Other families are replayed too.
 const FAMILIES: [&str; 16] = [
     "bands",
     "bursts",

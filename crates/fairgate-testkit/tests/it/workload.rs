@@ -1,4 +1,5 @@
-//! What random journals are good for: they repeat, they reach everything, and the oracle stands them.
+//! Tests of the random journals. A seed always gives the same journal, the journals reach all kinds of events and
+//! decisions, and the oracle accepts them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use fairgate_core::event::{Event, PoolConfig};
 use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 use fairgate_testkit::workload::{Events, WorkloadShape, generate, generate_answered};
 
-/// What happened in some journals.
+/// Counts of the events and decisions in some journals.
 #[derive(Default)]
 struct Seen {
     events: BTreeMap<&'static str, usize>,
@@ -55,7 +56,8 @@ impl Seen {
     }
 }
 
-/// No grant goes over the capacity; only a capacity that fell may leave more in flight.
+/// Checks that no grant exceeds the capacity. More requests may be in flight only after the
+/// capacity fell.
 fn assert_capacity_holds(pool: &NaivePool, in_flight_before: usize) {
     let in_flight = pool.in_flight().len();
     let capacity = usize::try_from(pool.capacity()).expect("a small capacity");

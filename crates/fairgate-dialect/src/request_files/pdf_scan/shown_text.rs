@@ -1,12 +1,13 @@
-//! Measures the text that a stream of a PDF shows, without interpreting the stream.
+//! Measures the amount of text that a stream of a PDF shows, without interpreting the stream.
 //!
-//! All strings of a stream with an operator that shows text count, whatever operator they are for. Binary data within the
-//! stream can only make the scan see a longer string, and so count more.
+//! All strings of a stream count if the stream has an operator that shows text, whatever operator each string is for.
+//! Binary data within the stream can only make a string look longer, so that more is counted.
 
-/// Longest text, in hexadecimal digits of UTF-16, that a font may give to one letter. Ligatures have three letters.
+/// Length of the longest text, in hexadecimal digits of UTF-16, that a font may give to one letter. Ligatures have
+/// three letters.
 const LETTER_DIGITS_MAX: usize = 16;
 
-/// Returns the bytes of the strings in a stream that shows text; 0 for any other stream.
+/// Returns the number of bytes of the strings in a stream that shows text; 0 for any other stream.
 pub(super) fn bytes(content: &[u8]) -> u64 {
     if !shows_text(content) {
         return 0;
@@ -37,8 +38,8 @@ fn shows_text(content: &[u8]) -> bool {
     })
 }
 
-/// Reads a string in parentheses whose inside begins at `start`. Returns the number of its bytes and its end. A string that does
-/// not end has all bytes that follow.
+/// Reads a string in parentheses whose inside begins at `start`. Returns the number of its bytes and the offset of its
+/// end. A string without an end contains all bytes that follow.
 fn literal(content: &[u8], start: usize) -> (usize, usize) {
     let (mut depth, mut bytes, mut at) = (1, 0, start);
     while let Some(&byte) = content.get(at) {
@@ -58,8 +59,8 @@ fn literal(content: &[u8], start: usize) -> (usize, usize) {
     (bytes, content.len())
 }
 
-/// Returns true if the stream tells what text the letters of a font stand for, and gives one of them more than
-/// [`LETTER_DIGITS_MAX`]. Then a few bytes could stand for any amount of text.
+/// Returns true if the stream defines the texts for which the letters of a font stand, and gives a letter more than
+/// [`LETTER_DIGITS_MAX`] digits. Then a few bytes could stand for any amount of text.
 pub(super) fn has_long_letters(content: &[u8]) -> bool {
     if memchr::memmem::find(content, b"beginbf").is_none() {
         return false;

@@ -54,7 +54,7 @@ fn streams_count_by_what_they_are_inflated_to() {
     assert_eq!(scan(&pdf(&[PAGES, &stream("/Filter/FlateDecode", &bomb)])), None);
 }
 
-/// One page may hold any amount of text: its strings count, wherever and however often they are shown.
+/// One page may hold any amount of text, so its strings count, wherever and however often they are shown.
 #[test]
 fn text_counts_by_its_bytes() {
     let text = format!("BT ({}) Tj ET", "words ".repeat(10_000));

@@ -93,7 +93,7 @@ fn no_conduct_of_one_tenant_takes_from_the_others() {
     }
 }
 
-/// Sends arbitrary events: unknown ids, two ends, absurd tokens, a clock that stands still or jumps.
+/// Sends arbitrary events: unknown ids, two ends, absurd tokens, a clock that stops or jumps.
 fn send_arbitrary_events(seed: u64) -> WorkerTimeMeter {
     let mut rng = SeededRng::new(seed);
     let mut meter = WorkerTimeMeter::new(rng.below(70) as u32);
@@ -150,7 +150,8 @@ fn arbitrary_events_leave_prices_within_their_bounds() {
         for (price, most) in all_of(prices).into_iter().zip(bounds) {
             assert!(price <= most, "seed {seed}: {prices:?} beyond {most:?}");
         }
-        // The bounds are finite: a step is at most 100 s, and so is what it is a multiple of.
+        // The bounds are finite, because a fit finds steps of at most 100 s and bounds all prices by multiples of a
+        // step.
         assert!(bounds.iter().all(|most| *most <= 32_000_000_000_000_000), "seed {seed}: {most:?}");
         assert!(meter.memory_bytes() <= 256 * 1024, "{}", meter.memory_bytes());
     }

@@ -1,4 +1,4 @@
-//! What `fairgate calibrate` says, against the truth of the engine.
+//! Compares what `fairgate calibrate` says with the true costs of the engine.
 
 use std::println;
 use std::vec::Vec;
@@ -8,8 +8,8 @@ use super::engine::{EnginePrices, H200};
 use super::tenants::six_tenants;
 use super::{WorkerSimulation, seeds};
 
-/// Returns how much more each tenant's requests of these seconds cost at the prices now than the engine and its host
-/// spent on them, in percent.
+/// Returns, for each tenant, by how many percent its requests of these seconds cost more at the present prices than the
+/// engine and its host spent on them.
 fn errors(simulation: &WorkerSimulation, from: usize, to: usize) -> Vec<f64> {
     let prices = simulation.workers[0].meter.price_set().prices;
     let error = |tenant: usize| {

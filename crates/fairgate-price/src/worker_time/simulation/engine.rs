@@ -126,7 +126,7 @@ impl SimulatedEngine {
         }
     }
 
-    /// Takes a request. Returns true if the engine was idle.
+    /// Adds a request. Returns true if the engine was idle.
     pub(super) fn arrive(
         &mut self,
         at_us: u64,
@@ -152,13 +152,13 @@ impl SimulatedEngine {
         has_work && !self.is_busy
     }
 
-    /// Starts a pass: a part of the oldest prompt, then a step of decoding. Returns when it ends; `None` if there is
-    /// nothing to do.
+    /// Starts a pass: a part of the oldest prompt, then a step of decoding. Returns the time at which the pass ends;
+    /// `None` if there is nothing to do.
     pub(super) fn start_pass(&mut self, now_us: u64, rng: &mut SeededRng) -> Option<u64> {
         let (mut read, has_first_token) = self.read_prompt(now_us);
         let mut step = self.prices.step;
         if self.prices.is_one_pass && read > 0.0 {
-            // The time that both share is divided by the value of Shapley: half for each.
+            // The time that both share is divided by Shapley's value, which gives half of it to each.
             let of_prompt = if self.decoding.is_empty() { step } else { step / 2.0 };
             self.spent.extend(self.prompts.front().map(|prompt| (prompt.tenant, of_prompt)));
             read += of_prompt;
@@ -180,7 +180,7 @@ impl SimulatedEngine {
         Some(end_us)
     }
 
-    /// Reads a part of the oldest prompt. Returns its time, and true if the prompt is read to its end.
+    /// Reads a part of the oldest prompt. Returns the time that this takes, and true if the prompt is read to its end.
     fn read_prompt(&mut self, now_us: u64) -> (f64, bool) {
         let prices = self.prices;
         let has_room = self.decoding.len() < prices.batch_max;
@@ -198,7 +198,8 @@ impl SimulatedEngine {
         (time, next.read == next.work.input)
     }
 
-    /// Decodes one token of each request that has begun, in a step that takes this long by itself. Returns the time.
+    /// Decodes one token of each request that has begun, in a step that takes `step` milliseconds by itself. Returns
+    /// the time of all in milliseconds.
     fn decode(&mut self, step: f64) -> f64 {
         let prices = self.prices;
         let part = step / self.decoding.len().max(1) as f64;

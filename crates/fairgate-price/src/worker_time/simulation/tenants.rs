@@ -6,7 +6,7 @@ use fairgate_random::SeededRng;
 
 use super::super::RequestWork;
 
-/// Way in which a tenant reads its answers.
+/// The way in which a tenant reads its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TenantConduct {
     Honest,
@@ -19,7 +19,7 @@ pub(super) enum TenantConduct {
 }
 
 impl TenantConduct {
-    /// Returns true if the client leaves after this many of its tokens.
+    /// Returns true if the client leaves after it got this many of the answer's tokens.
     pub(super) fn leaves(self, delivered: u64, output: u64) -> bool {
         match self {
             Self::Honest | Self::ReadsSlowly { .. } => false,
@@ -29,7 +29,7 @@ impl TenantConduct {
     }
 }
 
-/// A tenant, with the shapes of its requests: input, cached and output tokens.
+/// A tenant, with the shape of its requests: input, cached and output tokens.
 #[derive(Clone, Debug)]
 pub(super) struct SimulatedTenant {
     pub(super) weight: u64,
@@ -65,7 +65,8 @@ impl SimulatedTenant {
         RequestWork { input: uncached + cached, cached, output: output.max(2), choices }
     }
 
-    /// Returns what a gateway expects of a request: it counts the input and knows the usual output.
+    /// Returns the work that a gateway expects of a request. The gateway counts the input and knows
+    /// the usual output.
     pub(super) fn expected(&self, work: RequestWork) -> RequestWork {
         RequestWork { output: self.shape.output, ..work }
     }

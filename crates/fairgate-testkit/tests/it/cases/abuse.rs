@@ -1,4 +1,4 @@
-//! What a tenant might try, and what an operator might cause, to get more than a share: none of it pays.
+//! Cases in which a tenant tries, or an operator's action would allow, to get more than a share. None of them succeeds.
 
 use fairgate_core::event::Submit;
 
@@ -7,13 +7,13 @@ use super::dynamo::drr;
 use super::obleth::{groups, tenants};
 use super::scene::{Scene, count, longest_run, request};
 
-/// Two classes of a thousand a round.
+/// Returns a drr policy of two classes, each with a quantum of 1000 tokens.
 fn two_classes() -> String {
     drr(&[("a", 1000), ("b", 1000)])
 }
 
-/// How far `a` ever was ahead of its honest twin `b` in tokens really used, and how far behind in the end.
-/// Both always have work that uses 100 tokens a request; b says so, a says `cost`.
+/// Returns the greatest lead of `a` over the honest tenant `b` in really used tokens, and how far `a` is behind at the
+/// end. Both always have requests waiting, which use 100 tokens each. b states a cost of 100, and a states `cost`.
 fn gain_of_a_liar(policy: &str, capacity: u64, cost: u64) -> (i128, i128) {
     let mut crowd = Crowd::new(Scene::new(capacity, policy));
     crowd.join_using('a', "tenant:a class:a", 12, cost, 100);
@@ -27,8 +27,8 @@ fn gain_of_a_liar(policy: &str, capacity: u64, cost: u64) -> (i128, i128) {
     (most, -ahead(&crowd))
 }
 
-/// b lags by at most its estimates in flight, a leads by at most its answers that just ended: `capacity`
-/// requests each.
+/// b is behind by at most its estimates in flight, and a is ahead by at most its requests that just ended. Both are
+/// `capacity` requests.
 #[test]
 fn an_inflated_estimate_gains_nothing_under_share() {
     for capacity in [1, 4, 8] {
@@ -41,7 +41,8 @@ fn an_inflated_estimate_gains_nothing_under_share() {
     }
 }
 
-/// b has earned as much as a up to a quantum, keeps less than a head and a quantum of it, and has requests in flight.
+/// b has earned as much credit as a, except for one quantum. It keeps less than the cost of its head plus a quantum of
+/// this credit, and has requests in flight.
 #[test]
 fn an_inflated_estimate_gains_nothing_under_drr() {
     for capacity in [1, 4, 8] {
@@ -53,8 +54,8 @@ fn an_inflated_estimate_gains_nothing_under_drr() {
     }
 }
 
-/// What is understated is charged when it is known: it pays only for what is in flight at once, and only until
-/// that ends.
+/// Understated tokens are charged when the real usage is known. Understating helps only for the requests in flight, and
+/// only until they end.
 #[test]
 fn an_understated_estimate_gains_no_more_than_what_is_in_flight() {
     for capacity in [1, 4, 8] {
@@ -65,8 +66,8 @@ fn an_understated_estimate_gains_no_more_than_what_is_in_flight() {
     }
 }
 
-/// In drr, as on its page, the cost is what a request pays: what is understated is had for nothing, and what is
-/// overstated is never given back. Identity and estimates must not come from the client there.
+/// In drr, as on its page, a request pays its cost. Understated tokens are never charged, and overstated tokens are
+/// never given back. Identity and estimates must therefore not come from the client in a drr node.
 #[test]
 fn in_drr_an_understated_estimate_is_had_for_nothing_and_an_overstated_one_is_lost() {
     let (most, _) = gain_of_a_liar(&two_classes(), 1, 1);
@@ -75,7 +76,8 @@ fn in_drr_an_understated_estimate_is_had_for_nothing_and_an_overstated_one_is_lo
     assert!(behind > 45_000, "{behind} behind");
 }
 
-/// `a` has one request of 10 000 tokens in flight, and nothing waits; `b` meanwhile works, `served` requests of 100.
+/// Creates a scene in which `a` has one request of 10 000 tokens in flight and no requests waiting. Meanwhile `b` is
+/// served `served` requests of 100 tokens.
 fn idling(served: usize) -> Crowd {
     let mut crowd = Crowd::new(Scene::new(2, &tenants("")));
     crowd.scene.ask("a-estimate", "tenant:a", 10_000);
@@ -91,8 +93,8 @@ fn idling(served: usize) -> Crowd {
     crowd
 }
 
-/// b stands at 200 per weight by then, and a at 0 once its 10 000 are given back: not as a credit of 20 000
-/// tokens.
+/// b then has a score of 200 tokens per weight, and a would have 0 after the refund of its 10 000 tokens. The
+/// difference must not be a credit of 20 000 tokens.
 #[test]
 fn a_refund_that_comes_to_an_idle_tenant_banks_nothing() {
     let mut crowd = idling(200);
@@ -103,7 +105,7 @@ fn a_refund_that_comes_to_an_idle_tenant_banks_nothing() {
     assert!((29..=32).contains(&count(&order, 'a')), "{order}");
 }
 
-/// It has come back before the refund does: what it had in flight from before its pause counts no more.
+/// The tenant returns before the refund. Its requests in flight from before its pause no longer count.
 #[test]
 fn a_refund_that_comes_after_the_pause_banks_nothing() {
     let mut crowd = idling(200);
@@ -114,9 +116,9 @@ fn a_refund_that_comes_after_the_pause_banks_nothing() {
     assert!((29..=32).contains(&count(&order, 'a')), "{order}");
 }
 
-/// The most that a refund can do. The rules count a refund as long as the tenant's own estimate has kept it
-/// above virtual time: then it stands behind by what the others had meanwhile, and never by more than that
-/// estimate, 10 000 tokens.
+/// The greatest effect of a refund. A refund counts if the tenant's own estimate kept its score above virtual time. The
+/// tenant is then behind by the tokens that the others got meanwhile, but never by more than that estimate of 10 000
+/// tokens.
 #[test]
 fn a_refund_gives_back_no_more_than_was_estimated() {
     for (served, most) in [(50, 50), (99, 99)] {
@@ -131,7 +133,7 @@ fn a_refund_gives_back_no_more_than_was_estimated() {
     }
 }
 
-/// But what it used beyond its estimate counts whenever it is known.
+/// Usage beyond the estimate is charged whenever it becomes known.
 #[test]
 fn an_overrun_that_comes_after_the_pause_is_paid() {
     let mut crowd = idling(200);
@@ -142,7 +144,7 @@ fn an_overrun_that_comes_after_the_pause_is_paid() {
     assert!((17..=22).contains(&longest_run(&order, 'b')), "{order}");
 }
 
-/// A tenant that is ahead of its share and withdraws everything it has waiting does not come back level.
+/// A tenant that is ahead of its share and cancels all its waiting requests is still ahead when it returns.
 #[test]
 fn leaving_and_coming_back_wipes_out_no_debt() {
     let mut scene = Scene::new(1, &tenants(""));
@@ -160,7 +162,7 @@ fn leaving_and_coming_back_wipes_out_no_debt() {
     assert_eq!(scene.release_oldest(), "b31");
 }
 
-/// Tokens count, not requests: many small ones are as much as few large ones.
+/// Tokens count and not requests. Many small requests cost as much as few large ones.
 #[test]
 fn cutting_work_into_small_pieces_gains_nothing() {
     for policy in [tenants(""), two_classes()] {
@@ -173,7 +175,8 @@ fn cutting_work_into_small_pieces_gains_nothing() {
     }
 }
 
-/// Three flows that always have work; one is held while the others do an hour of it, 3600 requests of 100.
+/// Runs three flows that always have requests waiting. One is held while the others are served for an hour, 3600
+/// requests of 100 tokens.
 fn held_for_an_hour(policy: &str, held: &str, mid_turn: usize) -> String {
     let mut crowd = Crowd::new(Scene::new(1, policy).without_oracle());
     for letter in ['a', 'b', 'c'] {
@@ -204,7 +207,8 @@ fn a_tenant_held_for_an_hour_goes_on_where_it_was() {
     }
 }
 
-/// It keeps at most the turn in which it was: three requests of 100 at 300 a round.
+/// The class keeps at most its interrupted turn, which is three requests of 100 tokens at a quantum
+/// of 300.
 #[test]
 fn a_class_held_for_an_hour_goes_on_where_it_was() {
     let class = |name| format!(r#"{{"name":"{name}","quantum":300}}"#);
@@ -217,7 +221,7 @@ fn a_class_held_for_an_hour_goes_on_where_it_was() {
     }
 }
 
-/// The same without an operator: a tenant that was at its cap of 0 for an hour.
+/// The same holds without an operator, for a tenant that was at its cap of 0 for an hour.
 #[test]
 fn a_tenant_capped_for_an_hour_goes_on_where_it_was() {
     let mut crowd = Crowd::new(Scene::new(2, &tenants("")).without_oracle());
@@ -236,8 +240,8 @@ fn a_tenant_capped_for_an_hour_goes_on_where_it_was() {
     assert!((98..=102).contains(&count(&order, 'a')), "{order}");
 }
 
-/// Where there are fewer slots than groups, scores alone decide. By weight, nobody is further from its
-/// share than what it has in flight on either side: `capacity` requests of 100 tokens.
+/// With fewer slots than groups, scores alone decide. No group is further from its share by weight, ahead or behind,
+/// than its requests in flight, which are at most `capacity` requests of 100 tokens.
 #[test]
 fn fewer_slots_than_groups_starve_nobody() {
     let weights = [('a', 500), ('b', 50), ('c', 100), ('d', 100), ('e', 250)];
@@ -260,9 +264,9 @@ fn fewer_slots_than_groups_starve_nobody() {
     }
 }
 
-/// Slots come and go around the number of groups: each of them is served in every state. The first group
-/// had all eight slots while it was alone, and the others have eight requests each to catch up with when
-/// scores first decide.
+/// The number of slots changes around the number of groups. Every group is served at every number of slots. The first
+/// group had all eight slots while it was alone, so the others have to catch up on eight requests each when scores
+/// first decide.
 #[test]
 fn a_partitioned_pool_that_shrinks_below_its_groups_and_grows_again_serves_all() {
     let mut crowd = Crowd::new(Scene::new(8, &groups("", true)));
@@ -281,7 +285,7 @@ fn a_partitioned_pool_that_shrinks_below_its_groups_and_grows_again_serves_all()
     }
 }
 
-/// One slot, ten places to wait, all of them taken by one tenant.
+/// Creates a pool with one slot and a full queue of ten requests, all of one tenant.
 fn flooded(policy: &str) -> Scene {
     let mut scene = Scene::with(1, policy, |config| config.max_queue = Some(10));
     scene.ask_many("l", 11, "tenant:loud class:loud agent:loud", 1);
@@ -309,7 +313,8 @@ fn a_flood_of_one_tenant_does_not_lock_another_out_of_a_full_queue() {
     }
 }
 
-/// The loudest group first, and in it the loudest tenant: not the one who happened to come last.
+/// The group with the largest backlog makes room, and in it the tenant with the largest backlog.
+/// The last arrival does not matter.
 #[test]
 fn in_a_tree_the_loudest_of_the_loudest_makes_room() {
     let policy = r#"{"share":{"by":"group","inside":{"share":{"by":"tenant"}}}}"#;
@@ -329,7 +334,8 @@ fn in_a_tree_the_loudest_of_the_loudest_makes_room() {
     assert_eq!(scene.ask("e4", "group:three tenant:e", 1), "e4:queue_full");
 }
 
-/// A priority is a tenant's own affair: it decides who of the loud must go, not whether the quiet gets in.
+/// Priorities matter only within a tenant. They decide which request of the tenant with the largest backlog leaves, but
+/// not whether another tenant's newcomer is accepted.
 #[test]
 fn a_high_priority_does_not_keep_a_place_from_a_quieter_tenant() {
     let mut scene = Scene::with(0, &tenants(""), |config| config.max_queue = Some(3));

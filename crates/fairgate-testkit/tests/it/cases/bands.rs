@@ -1,4 +1,4 @@
-//! Strict classes: what their views show, and what of it is kept.
+//! Cases of strict classes: the fairness that they report, and the meters that are kept.
 
 use fairgate_core::event::Event;
 use fairgate_core::fairness::{FlowFairness, NodeFairness};
@@ -7,13 +7,13 @@ use super::scene::Scene;
 
 const BANDS: &str = r#"{"bands":{"by":"class","classes":[{"name":"a","cap":1},{"name":"b"},{"name":"c"}],"default":"c"}}"#;
 
-/// The node under this path.
+/// Returns the fairness of the node with this path; `None` if there is none.
 fn node(scene: &Scene, path: &[&str]) -> Option<NodeFairness> {
     let is_it = |node: &NodeFairness| node.path.iter().map(|name| &**name).eq(path.iter().copied());
     scene.pool.fairness().into_iter().find(is_it)
 }
 
-/// A class of the node under this path.
+/// Returns the fairness of a class of the node with this path; `None` if there is none.
 fn class(scene: &Scene, path: &[&str], name: &str) -> Option<FlowFairness> {
     node(scene, path)?.flows.into_iter().find(|flow| *flow.name == *name)
 }
@@ -57,7 +57,7 @@ fn a_band_without_requests_keeps_what_its_meters_say() {
     assert!(class(&scene, &[], "c").is_none());
 }
 
-/// Inside a name that came once nothing is kept: the class starts at 0 when it comes back, and so it does after a
+/// No meters are kept inside a flow name that was used once. The class starts at 0 when the name returns, also after a
 /// restart.
 #[test]
 fn a_band_inside_a_passing_name_forgets_its_meters() {
@@ -74,7 +74,8 @@ fn a_band_inside_a_passing_name_forgets_its_meters() {
     assert_eq!(scene.ask("a3", "tenant:x class:a", 6), "");
 }
 
-/// The use of a cap is the policy's until an event says another; then it is the event's, over all copies.
+/// The use of a cap is that of the policy's cap until an event sets a cap. Then it is that of the event's cap, over all
+/// copies of the class.
 #[test]
 fn the_use_of_a_cap_is_that_of_the_cap_in_force() {
     let mut scene = Scene::new(9, BANDS);

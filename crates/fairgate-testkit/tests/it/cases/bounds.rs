@@ -1,6 +1,5 @@
-//! The bound, live: no backlogged flow is ever further from its share than its discipline allows, whatever
-//! happens to it. Every scene checks that after every event; here it is put to the test, and its numbers
-//! are worked out by hand.
+//! Cases of the bound: no backlogged flow is ever further from its share than its discipline allows. Every scene checks
+//! this after every event. These cases reach the bound, with numbers that were computed by hand.
 
 use fairgate_core::Pool;
 use fairgate_testkit::workload::{WorkloadShape, generate_answered};
@@ -13,8 +12,8 @@ fn range(least: &str, most: &str) -> (String, String) {
     (least.into(), most.into())
 }
 
-/// Two equal tenants and two slots: one request of each is in flight, and more wait, a's before b's. b's cost 100
-/// each.
+/// Creates a pool with two equal tenants and two slots. Each tenant has one request in flight and more requests
+/// waiting, those of a first. Each request of b costs 100.
 fn one_in_flight_each(cost_of_a: u64) -> Scene {
     let mut scene = Scene::new(2, &tenants(""));
     scene.ask("a1", "tenant:a", cost_of_a);
@@ -29,7 +28,8 @@ fn one_in_flight_each(cost_of_a: u64) -> Scene {
     scene
 }
 
-/// A flow may fall behind by what it has in flight, per weight: 1000 tokens at weight 100 are 10.
+/// A flow may be behind by its tokens in flight per weight: 1000 tokens at weight 100 are 10 tokens
+/// per weight.
 #[test]
 fn a_tenant_is_behind_by_no_more_than_its_own_estimates_in_flight() {
     let mut scene = one_in_flight_each(1000);
@@ -45,8 +45,7 @@ fn a_tenant_is_behind_by_no_more_than_its_own_estimates_in_flight() {
     assert_eq!((scene.lag("b"), scene.bound("b")), ("0.000".into(), range("-1.000", "0.000")));
 }
 
-/// A refund lowers the score below virtual time: the flow is then behind by what it was refunded, and goes
-/// first.
+/// A refund lowers the score below virtual time. The flow is then behind by the refund, and goes first.
 #[test]
 fn a_refund_is_part_of_the_bound_until_it_is_made_good() {
     let mut scene = one_in_flight_each(1000);
@@ -62,7 +61,7 @@ fn a_refund_is_part_of_the_bound_until_it_is_made_good() {
     assert_eq!(scene.capacity(1), "a2");
 }
 
-/// What an answer used beyond its estimate puts a flow ahead, and no further than that.
+/// Usage beyond an estimate puts a flow ahead, but by no more than that usage.
 #[test]
 fn a_tenant_is_ahead_by_no_more_than_its_answers_that_just_ended() {
     let mut scene = Scene::new(1, &tenants(""));
@@ -80,8 +79,9 @@ fn a_tenant_is_ahead_by_no_more_than_its_answers_that_just_ended() {
     assert_eq!((scene.lag("a"), scene.bound("a")), ("0.000".into(), range("0.000", "1.000")));
 }
 
-/// A flow that started to wait at virtual time and has had no grant yet does not hold virtual time down: it may be
-/// passed, by the overrun of a flow that was alone. Its bound says so, and it goes first until it is level.
+/// A flow that started to wait at virtual time and has had no grant does not keep virtual time from rising. The overrun
+/// of a flow that was alone may raise virtual time above it. Its bound includes this distance, and it goes first until
+/// it is level.
 #[test]
 fn a_new_tenant_may_be_passed_by_virtual_time_and_then_goes_first() {
     let mut scene = Scene::new(1, &tenants(""));
@@ -127,8 +127,8 @@ fn a_new_weight_keeps_what_is_settled_and_counts_what_is_in_flight_anew() {
     assert_eq!(scene.lag("a"), "3.000");
 }
 
-/// In a ring the lag is the deficit in rounds, and stays below its head and a quantum: (320 + 128 − 1)/128
-/// rounds.
+/// In a ring the lag is the deficit in rounds. It is at most (320 + 128 − 1)/128 rounds, for a head of 320 and a
+/// quantum of 128.
 #[test]
 fn a_class_is_behind_by_less_than_its_head_and_a_quantum() {
     let classes = r#"[{"name":"a","quantum":128},{"name":"b","quantum":16}]"#;
@@ -146,7 +146,7 @@ fn a_class_is_behind_by_less_than_its_head_and_a_quantum() {
     assert_eq!((scene.lag("a"), scene.bound("a")), ("0.500".into(), range("0.000", "3.492")));
 }
 
-/// What a request really used changes no deficit: its cost is what it pays. The meter counts what was used.
+/// The real usage of a request changes no deficit, because a request pays its cost. The meter counts the real usage.
 #[test]
 fn an_overrun_is_no_debt_of_rounds_and_a_refund_no_credit() {
     let mut scene = Scene::new(1, &drr(&[("a", 100), ("b", 50)]));
@@ -161,9 +161,9 @@ fn an_overrun_is_no_debt_of_rounds_and_a_refund_no_credit() {
     assert_eq!(scene.run(4), "baba");
 }
 
-/// Tenants to whom everything happens: what they use is nothing, half, as much or three times what they
-/// said; they are held, capped, re-weighed, cancelled, and the pool breathes. Each `wheel` turns at its own
-/// pace, so that all of it meets in many orders.
+/// Runs tenants with all kinds of events. They use no tokens, half, all or three times their estimates. They are held,
+/// capped, cancelled and get other weights, and the capacity changes. Each `wheel` has its own period, so that the
+/// events meet in many orders.
 fn everything_happens(policy: &str, steps: u64) {
     let mut scene = Scene::new(3, policy);
     let names = ["a", "b", "c", "d"];

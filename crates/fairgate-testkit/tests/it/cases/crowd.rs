@@ -1,22 +1,24 @@
-//! Flows that always have work.
+//! Flows that always have requests waiting.
 
 use super::scene::Scene;
 
-/// Members that each keep a number of requests waiting: whenever one is granted, its owner sends another.
+/// Members that each keep a number of requests waiting. Whenever a request is granted, its member
+/// sends another.
 pub(crate) struct Crowd {
     pub(crate) scene: Scene,
     members: Vec<Member>,
     sent: u64,
 }
 
-/// Who sends, and what its requests cost and really use.
+/// A sender of requests, with the tokens that its requests cost and really use.
 pub(crate) struct Member {
     pub(crate) letter: char,
     pub(crate) who: String,
     pub(crate) cost: u64,
     pub(crate) used: u64,
-    /// How many of its requests have ended, and the tokens that they used.
+    /// Number of the member's requests that have ended.
     pub(crate) ended: u64,
+    /// Number of tokens that the member's ended requests used.
     pub(crate) served: u64,
 }
 
@@ -25,12 +27,12 @@ impl Crowd {
         Self { scene, members: Vec::new(), sent: 0 }
     }
 
-    /// A member joins, and keeps so many waiting; its requests cost what they use.
+    /// Adds a member that keeps this many requests waiting. Its requests cost what they use.
     pub(crate) fn join(&mut self, letter: char, who: &str, waiting: u64, cost: u64) {
         self.join_using(letter, who, waiting, cost, cost);
     }
 
-    /// A member joins whose requests really use something else than they cost.
+    /// Adds a member whose requests cost `cost` tokens and really use `used` tokens.
     pub(crate) fn join_using(
         &mut self,
         letter: char,
@@ -48,7 +50,8 @@ impl Crowd {
         }
     }
 
-    /// Ends so many requests, in the order of their grants; the letters of what that granted.
+    /// Ends this many requests, in the order of their grants. Returns the letters of the requests
+    /// that were granted as a result.
     pub(crate) fn run(&mut self, ends: usize) -> String {
         let from = self.scene.granted().len();
         for _ in 0..ends {
@@ -57,7 +60,8 @@ impl Crowd {
         self.scene.order_from(from)
     }
 
-    /// Ends requests until a request that is nobody's member is granted: how many that took, at most so many.
+    /// Ends requests until a request that no member sent is granted. Returns the number of ended
+    /// requests, at most `most`.
     pub(crate) fn run_until_granted(&mut self, id: &str, most: usize) -> usize {
         for ends in 1..=most {
             let oldest = self.scene.in_flight()[0].to_string();
@@ -70,7 +74,8 @@ impl Crowd {
         panic!("{id} is not granted after {most} ends");
     }
 
-    /// Ends the request that was granted first; what was granted is replaced by its owners.
+    /// Ends the request in flight that was granted first. The members replace the requests that are
+    /// granted as a result.
     pub(crate) fn end_oldest(&mut self) {
         let id = self.scene.in_flight()[0].to_string();
         let from = self.scene.granted().len();
@@ -82,14 +87,15 @@ impl Crowd {
         self.replace_granted(from);
     }
 
-    /// Lets an event of the scene happen; what it granted is replaced by its owners.
+    /// Applies an event to the scene. The members replace the requests that are granted as a
+    /// result.
     pub(crate) fn happen(&mut self, event: impl FnOnce(&mut Scene)) {
         let from = self.scene.granted().len();
         event(&mut self.scene);
         self.replace_granted(from);
     }
 
-    /// The tokens that a member's ended requests have used.
+    /// Returns the number of tokens that a member's ended requests have used.
     pub(crate) fn served(&self, letter: char) -> u64 {
         self.members.iter().filter(|m| m.letter == letter).map(|m| m.served).sum()
     }

@@ -1,10 +1,11 @@
-//! Cases that users of LLM gateways and schedulers ask for.
+//! Cases from the wishes of users of LLM gateways and schedulers.
 
 use super::crowd::Crowd;
 use super::obleth::tenants;
 use super::scene::{Scene, count, longest_run};
 
-/// One batch user inside its rate limit holds all sixteen slots, and has more to come.
+/// Creates a pool in which one batch user, within its rate limit, holds all sixteen slots and has
+/// more requests waiting.
 fn all_slots_taken(policy: &str) -> Scene {
     let mut scene = Scene::new(16, policy);
     scene.ask_many("b", 60, "tenant:batch", 100);
@@ -45,8 +46,8 @@ fn a_cap_that_comes_late_calls_nothing_back_and_holds_from_then_on() {
     assert_eq!(scene.pool.in_flight(), 16);
 }
 
-/// One heavy user is put behind the others, not refused: nobody gets an error, and a light one waits for
-/// one end.
+/// A heavy user is deprioritised and not refused. No user gets an error, and a light user waits for the end of one
+/// request.
 #[test]
 fn a_heavy_user_is_deprioritised_and_not_refused() {
     let mut scene = Scene::new(4, &tenants(""));
@@ -60,9 +61,9 @@ fn a_heavy_user_is_deprioritised_and_not_refused() {
     assert_eq!(scene.granted().len(), 320);
 }
 
-/// A noisy neighbour has 64 clients in closed loops, eight of them in flight; the quiet tenant has one request
-/// waiting at a time. It goes next, always, and so has half of all grants; once, at the start, it waits for
-/// what it finds in flight.
+/// A noisy tenant has 64 clients in closed loops, eight of them in flight. A quiet tenant has one request waiting at a
+/// time. The quiet tenant always goes next, so it gets half of all grants. Only at the start does it wait for the
+/// requests in flight.
 #[test]
 fn sixty_four_clients_do_not_drown_two() {
     let mut crowd = Crowd::new(Scene::new(8, &tenants("")));
@@ -73,7 +74,7 @@ fn sixty_four_clients_do_not_drown_two() {
     assert!(count(&order, 'q') >= 245, "{order}");
 }
 
-/// Token fairness rather than turns.
+/// Tokens are shared equally, and not grants.
 #[test]
 fn equal_tenants_get_equal_tokens_and_not_equal_turns() {
     let mut crowd = Crowd::new(Scene::new(4, &tenants("")));
@@ -88,8 +89,8 @@ fn equal_tenants_get_equal_tokens_and_not_equal_turns() {
 
 const GROUP_TENANT_KEY: &str = r#"{"share":{"by":"group","inside":{"share":{"by":"tenant","inside":{"share":{"by":"key"}}}}}}"#;
 
-/// The tokens of a tenant with fifty keys and of one with a single key, in one group, after 1020 requests
-/// of 100.
+/// Returns the tokens of a tenant with fifty keys and of a tenant with one key, in one group, after 1020 requests of
+/// 100 tokens.
 fn split_into_fifty_keys(policy: &str) -> (u64, u64) {
     let mut crowd = Crowd::new(Scene::new(4, policy).without_oracle());
     crowd.join('o', "group:g tenant:one key:only", 2, 100);
@@ -109,7 +110,7 @@ fn a_tenant_that_splits_into_fifty_keys_gains_nothing() {
     assert!(many >= 48 * one, "{many} and {one} tokens");
 }
 
-/// Nor does a group that splits into tenants; and the keys of one tenant share its part among themselves.
+/// A group that splits into tenants gains nothing either. The keys of one tenant share the tenant's part.
 #[test]
 fn every_level_shares_only_what_the_level_above_got() {
     let mut crowd = Crowd::new(Scene::new(1, GROUP_TENANT_KEY).without_oracle());
@@ -133,8 +134,8 @@ fn every_level_shares_only_what_the_level_above_got() {
     }
 }
 
-/// A cold request behind a stream of cheap ones: where the class orders by cost it waits for the cheap, and
-/// so it is another class's that it need not wait for.
+/// A request without cached tokens waits behind a stream of cheap requests if its class orders by cost. In a class of
+/// its own it does not wait for them.
 #[test]
 fn a_cold_request_of_its_own_class_is_not_starved_by_the_cached() {
     let policy = r#"{"drr":{"by":"class","classes":[

@@ -1,4 +1,4 @@
-//! Cases of NVIDIA Dynamo: the order its router queue was seen to give, and its admission.
+//! Cases of NVIDIA Dynamo: the observed order of its router queue, and its admission.
 
 use fairgate_core::event::{Event, Submit, WorkerChange, WorkerState};
 use fairgate_core::units::Tokens;
@@ -7,7 +7,7 @@ use fairgate_testkit::workload::SeededRng;
 use super::crowd::Crowd;
 use super::scene::{Scene, count, request};
 
-/// A drr root over classes with these quanta, in ring order.
+/// Returns a drr policy over classes with these quanta, in ring order.
 pub(crate) fn drr(classes: &[(&str, u64)]) -> String {
     let class =
         |(name, quantum): &(&str, u64)| format!(r#"{{"name":"{name}","quantum":{quantum}}}"#);
@@ -15,7 +15,8 @@ pub(crate) fn drr(classes: &[(&str, u64)]) -> String {
     format!(r#"{{"drr":{{"by":"class","classes":[{}]}}}}"#, classes.join(","))
 }
 
-/// A scene in which all of this is queued (class, how many, cost), and no slot is free yet.
+/// Creates a scene without free slots in which these requests are queued, given as (class, number,
+/// cost).
 pub(crate) fn queued(classes: &[(&str, u64)], requests: &[(&str, u64, u64)]) -> Scene {
     let mut scene = Scene::new(0, &drr(classes));
     for (class, many, cost) in requests {
@@ -24,7 +25,7 @@ pub(crate) fn queued(classes: &[(&str, u64)], requests: &[(&str, u64, u64)]) -> 
     scene
 }
 
-/// The order of dispatch through one slot, all queued first.
+/// Returns the order of dispatch through one slot, if all requests are queued first.
 fn order(classes: &[(&str, u64)], requests: &[(&str, u64, u64)]) -> String {
     let mut scene = queued(classes, requests);
     scene.capacity(1);
@@ -68,11 +69,12 @@ fn quanta_of_one_and_three_over_unit_costs_give_one_then_three() {
     assert_eq!(order, "1333".repeat(25));
 }
 
-/// What a class has been served and what it has left is what it has earned, a whole number of quanta. Both
-/// classes stay ready, so they have earned as many up to one: after some 80 000 rounds each that is 4.0000.
-/// What was served differs from that by what they have left, which is less than a head and a quantum each:
-/// |B/4096 − A/1024| ≤ 1 + (4096 + 1024)/1024 + (4096 + 4096)/4096 = 8 rounds, |B − 4·A| ≤ 8 · 4096, and so
-/// never more than 0.0005 off.
+/// The tokens served to a class plus its deficit are the credit that it earned, which is a whole number of quanta. Both
+/// classes stay ready, so their numbers of quanta differ by at most one. After some 80 000 rounds each, the ratio of
+/// their credits is 4.0000. The ratio of the served tokens differs from it by the deficits, each of which is less than
+/// a head plus a quantum:
+/// |B/4096 − A/1024| ≤ 1 + (4096 + 1024)/1024 + (4096 + 4096)/4096 = 8 rounds, |B − 4·A| ≤ 8 · 4096. So the
+/// ratio is off by at most 0.0005.
 #[test]
 fn random_costs_are_served_as_one_to_four_in_tokens() {
     let seed = 1;
@@ -91,8 +93,8 @@ fn random_costs_are_served_as_one_to_four_in_tokens() {
     assert!(off * 2_000 < a, "seed {seed}: {a} and {b} tokens, {off} from 1 : 4");
 }
 
-/// Two classes, 1024 to 4096, that always have sixteen requests of 1 to 4096 tokens waiting: the tokens of
-/// each after so many dispatches through one slot.
+/// Runs two classes with the quanta 1024 and 4096 that always have sixteen requests of 1 to 4096 tokens waiting.
+/// Returns the tokens of each class after this many dispatches through one slot.
 fn random_costs(seed: u64, dispatches: usize) -> (Scene, [u64; 2]) {
     let mut rng = SeededRng::new(seed);
     let mut scene = Scene::new(0, &drr(&[("A", 1024), ("B", 4096)])).without_oracle();
@@ -122,12 +124,12 @@ fn random_costs(seed: u64, dispatches: usize) -> (Scene, [u64; 2]) {
     (scene, served)
 }
 
-/// Both classes have a quantum of 1, and heads of 2 and 3 tokens. Neither can pay after one round, so both are
-/// given two at once, and a goes. The cursor stands behind it: b, that is visited next, earns a third quantum and
-/// goes; then it begins anew. So each bulk pick gives the classes behind the winner one quantum more than those
-/// before it, and in place of 1 : 1 the tokens are 2 : 3. That is what the rules give, and the most that they
-/// give: m ≥ 2 rounds at once and one more are at most 3/2 of m (`fair_service.rs` has the bound). Quanta of at
-/// least the largest cost never come to this: there is then nothing to give at once.
+/// Both classes have a quantum of 1, and heads of 2 and 3 tokens. Neither can pay after one round, so both get two
+/// rounds at once, and a goes. The cursor is then behind a. b is visited next, earns a third quantum and goes. Then the
+/// cycle repeats. So each bulk pick gives the classes behind the winner one quantum more than those before it, and the
+/// ratio of tokens is 2 : 3 instead of 1 : 1. That is what the rules give, and the most that they give: m ≥ 2 rounds at
+/// once and one more are at most 3/2 of m (`fair_service.rs` has the bound). Quanta of at least the largest cost never
+/// come to this: there is then nothing to give at once.
 #[test]
 fn equal_quanta_below_the_costs_of_two_and_three_alternate() {
     let order = order(&[("a", 1), ("b", 1)], &[("a", 40, 2), ("b", 40, 3)]);
@@ -173,8 +175,8 @@ fn blocked_classes_earn_nothing_however_often_a_worker_changes() {
     assert_eq!(scene.apply(Event::Worker(open)), "A1 A2 A3 B1");
 }
 
-/// The page's end-to-end run: 320 requests of each class at equal cost, 512 to 128. With the classes' 4 : 1
-/// the first 320 completions are 256 : 64, and what is in flight at the cut may shift that by one turn.
+/// The page's end-to-end run: 320 requests of each class at equal cost, 512 to 128. With the ratio 4 : 1, the first 320
+/// completions are 256 : 64. The requests in flight at that moment may shift this by one turn.
 #[test]
 fn end_to_end_four_fifths_of_the_first_completions_are_the_heavier_class() {
     for capacity in [1, 2, 5, 8] {
@@ -191,7 +193,7 @@ fn end_to_end_four_fifths_of_the_first_completions_are_the_heavier_class() {
     }
 }
 
-/// Arrivals come while others run: a class that always has a backlog keeps its share of tokens.
+/// Requests arrive while others run. A class that always has a backlog keeps its share of tokens.
 #[test]
 fn a_steady_stream_is_shared_as_the_quanta_say() {
     let mut crowd = Crowd::new(Scene::new(8, &drr(&[("A", 512), ("B", 128)])));
@@ -212,7 +214,8 @@ fn worker(name: &str, state: impl FnOnce(&mut WorkerChange)) -> WorkerChange {
     change
 }
 
-/// A worker of ten tokens a batch, in a pool whose one class calls it busy over half of that.
+/// Creates a pool with one worker and one class. The worker's batch has ten tokens, and the class
+/// counts it as busy above half of that.
 fn half_of_ten() -> Scene {
     let policy =
         r#"{"drr":{"by":"class","classes":[{"name":"A","quantum":10,"busy_fraction":0.5}]}}"#;
@@ -237,7 +240,8 @@ fn five_tokens_of_ten_are_not() {
     assert_eq!(scene.ask("A3", "class:A", 1), "", "six is");
 }
 
-/// Two workers and a class with these limits per worker; nothing is dispatched.
+/// Creates a pool with two workers and a class with these limits per worker, in which no request is
+/// dispatched.
 fn limited(limits: &str) -> Scene {
     let class = format!(r#"{{"name":"A","quantum":10,{limits}}}"#);
     let policy = format!(r#"{{"drr":{{"by":"class","classes":[{class}]}}}}"#);
@@ -251,7 +255,8 @@ fn with_cache(id: &str, input: u64, cached: u64) -> Submit {
     Submit { input: Some(Tokens(input)), cached, ..request(id, "class:A") }
 }
 
-/// What the refusal of a third request says, after one of 8 tokens with 4 cached and one of 100 with 100.
+/// Returns the reason, the amount and the limit of the refusal of a third request. The first two requests have 8 tokens
+/// with 4 cached, and 100 tokens with 100 cached.
 fn third_is_refused(limits: &str) -> (String, u128, u128) {
     let mut scene = limited(limits);
     assert_eq!(scene.submit(with_cache("r1", 8, 4)), "");

@@ -1,4 +1,4 @@
-//! Admission as in Dynamo's router: when a worker is busy for a class, who is eligible, and which error is given.
+//! Cases of admission as in Dynamo's router: workers that are busy for a class, eligible workers, and errors.
 
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange, WorkerState};
 use fairgate_core::units::Tokens;
@@ -10,7 +10,7 @@ fn worker(name: &str) -> WorkerChange {
     WorkerChange { name: name.into(), ..WorkerChange::default() }
 }
 
-/// Class A calls a worker busy by these thresholds, class B by none. The worker's batch has ten tokens.
+/// Creates a pool in which class A has these busy thresholds and class B has none. The worker's batch has ten tokens.
 fn thresholds(of_a: &str) -> Scene {
     let policy = format!(
         r#"{{"drr":{{"by":"class","classes":[{{"name":"A","quantum":10,{of_a}}},{{"name":"B","quantum":10}}]}}}}"#
@@ -46,7 +46,7 @@ fn a_class_without_a_threshold_does_not_wait_for_prefill() {
     assert_eq!(scene.ask("B1", "class:B", 9), "B1", "this one does not");
 }
 
-/// A request queues behind its class's backlog, even where a worker is open for it.
+/// A request queues behind its class's backlog, even if a worker is open for it.
 #[test]
 fn a_newcomer_joins_the_backlog_of_its_class() {
     let mut scene = Scene::with(
@@ -67,8 +67,8 @@ fn a_newcomer_joins_the_backlog_of_its_class() {
     assert_eq!(scene.apply(Event::FirstToken { id: "A1".into() }), "A2 A3");
 }
 
-/// Allow-list, availability, rank bounds and taints leave no eligible worker: `no_worker`. One that would be eligible and
-/// is overloaded: `overloaded`.
+/// Allow-list, availability, rank bounds and taints leave no eligible worker: `no_worker`. If the only eligible worker
+/// is overloaded, the error is `overloaded`.
 #[test]
 fn filters_come_before_overload() {
     let mut scene = Scene::with(
@@ -115,7 +115,8 @@ fn filters_come_before_overload() {
     );
 }
 
-/// The page's quanta as weights, and requests of a tenth, one and ten quanta in both classes: four to one.
+/// With the page's quanta as weights, the ratio is four to one for requests of a tenth, one and ten quanta in both
+/// classes.
 #[test]
 fn with_share_the_quanta_of_the_page_hold_whatever_the_sizes() {
     let classes =

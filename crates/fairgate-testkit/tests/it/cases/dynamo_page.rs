@@ -7,7 +7,7 @@ use fairgate_core::units::Tokens;
 use super::dynamo::{drr, queued};
 use super::scene::{Scene, request};
 
-/// quantum = 10, request costs 3, 3, 3, 3: ten, then seven, four and one are left; then the cursor advances.
+/// With a quantum of 10 and request costs of 3, the deficit is 10, then 7, 4 and 1. Then the cursor advances.
 #[test]
 fn one_quantum_of_ten_pays_for_three_requests_of_three() {
     let mut scene = queued(&[("A", 10), ("B", 10)], &[("A", 4, 3), ("B", 4, 3)]);
@@ -22,9 +22,9 @@ fn one_quantum_of_ten_pays_for_three_requests_of_three() {
     assert_eq!(scene.deficits(), [1, 7], "what was not spent is kept");
 }
 
-/// The table: standard at 1000 a round with a head of 7000 needs six rounds more, latency at 2000 with one
-/// of 9000 needs four. Both get four; latency dispatches out of 10000 and retains 1000, standard stands at
-/// 5000.
+/// The page's table: `standard` with a quantum of 1000 and a head of 7000 needs six more rounds, and `latency` with
+/// 2000 and 9000 needs four. Both get four rounds. `latency` dispatches from a deficit of 10000 and keeps 1000, and
+/// `standard` has 5000.
 #[test]
 fn a_ring_that_cannot_pay_is_given_four_rounds_at_once() {
     let classes = [("standard", 1000), ("latency", 2000)];
@@ -89,7 +89,8 @@ fn a_blocked_class_keeps_what_it_has_and_earns_nothing_more() {
     assert_eq!(scene.run(4), "BBBA");
 }
 
-/// uncached_tokens = raw_isl_tokens − cached_tokens, scheduling_cost = max(1, uncached_tokens).
+/// The page's formulas: uncached_tokens = raw_isl_tokens − cached_tokens, scheduling_cost = max(1,
+/// uncached_tokens).
 #[test]
 fn the_cost_is_what_is_not_cached_and_at_least_one() {
     let worker = |name: &str| WorkerChange { name: name.into(), ..WorkerChange::default() };
@@ -184,7 +185,8 @@ fn a_request_that_names_no_class_goes_to_the_default_and_that_is_the_first() {
     assert_eq!(&*scene.waiting("y").levels[0].flow, "A");
 }
 
-/// If no eligible endpoint remains, the head gets its error instead of waiting for ever, and frees what is behind it.
+/// If no eligible worker remains, the head gets an error instead of waiting for ever, and no longer blocks the requests
+/// behind it.
 #[test]
 fn a_head_that_no_worker_can_take_any_more_is_rejected_and_blocks_nobody() {
     let worker =
@@ -207,8 +209,8 @@ fn a_head_that_no_worker_can_take_any_more_is_rejected_and_blocks_nobody() {
     assert_eq!(scene.submit(allowed("A5", &["w1"])), "A5:overloaded");
 }
 
-/// The page's table of classes: cached at 2048 with the cheapest first, uncached at 512 as they came. At equal costs
-/// that is four to one, and within a class the order is its own.
+/// The page's table of classes: `cached` has a quantum of 2048 and serves the cheapest request first, `uncached` has
+/// 512 and is first come, first served. At equal costs the ratio is four to one, and each class keeps its own order.
 #[test]
 fn the_configuration_of_the_page_gives_four_to_one() {
     let classes = r#"[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"uncached","quantum":512,"queue":"fcfs"}]"#;

@@ -1,4 +1,4 @@
-//! When a drr class's turn ends, and where quanta are not shares: the rules of the ring where a worker's slots bind.
+//! Cases of the end of a drr class's turn if a worker's slots are the limit, and of quanta that are not shares.
 
 use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
 use fairgate_core::explain::PickRule;
@@ -7,7 +7,7 @@ use fairgate_core::units::{Tokens, Weight};
 use super::dynamo::{drr, queued};
 use super::scene::{Scene, count, request};
 
-/// Workers with so many slots each.
+/// Returns a change of a configuration that adds workers with these numbers of slots.
 fn workers(slots: &[(&str, u64)]) -> impl FnOnce(&mut PoolConfig) {
     let worker = |(name, slots): &(&str, u64)| WorkerChange {
         name: (*name).into(),
@@ -18,7 +18,8 @@ fn workers(slots: &[(&str, u64)]) -> impl FnOnce(&mut PoolConfig) {
     |config| config.workers = list
 }
 
-/// Ends the oldest requests until so many were granted: the letters of the grants.
+/// Ends the oldest requests until this many requests were granted. Returns the letters of the
+/// grants.
 fn first_grants(scene: &mut Scene, grants: usize) -> String {
     while scene.granted().len() < grants {
         scene.release_oldest();
@@ -26,8 +27,8 @@ fn first_grants(scene: &mut Scene, grants: usize) -> String {
     scene.order()[..grants].to_string()
 }
 
-/// Quanta 2048 and 512 at a cost of 300: A has six or seven in a turn, B one or two. A worker with as many slots as
-/// the pool is full after each grant, so nothing is ready then; the turn goes on when a slot is free.
+/// Quanta 2048 and 512 at a cost of 300: A has six or seven requests in a turn, and B one or two. A worker with as many
+/// slots as the pool is full after each grant, so no class is ready then. The turn continues when a slot is free.
 #[test]
 fn a_worker_that_its_own_grant_filled_does_not_end_a_turn() {
     for slots in [1, 4] {
@@ -44,8 +45,8 @@ fn a_worker_that_its_own_grant_filled_does_not_end_a_turn() {
     }
 }
 
-/// The cursor stayed on A, whose next head was not ready after its grant. When a slot is free A can no longer afford
-/// its head: its turn is over, and it is visited last.
+/// The cursor stayed on A, whose next head was not ready after its grant. When a slot is free, A can no longer afford
+/// its head. So A's turn is over, and A is visited last.
 #[test]
 fn a_stay_that_comes_to_nothing_is_visited_last() {
     let classes = [("A", 10), ("B", 10), ("C", 10)];
@@ -73,8 +74,8 @@ fn a_stay_that_comes_to_nothing_is_visited_last() {
     assert_eq!(scene.release("A3"), "B1");
 }
 
-/// What a request really used changes nothing in the ring: quanta 10 and 10, and A uses half of what its requests
-/// cost. Its estimates are what it pays, so it has half of B's tokens for ever, and the meter says so.
+/// The real usage of a request changes nothing in the ring. The quanta are 10 and 10, and A uses half of what its
+/// requests cost. A pays its estimates, so it always gets half of B's tokens, as the meter shows.
 #[test]
 fn who_estimates_too_much_never_gets_it_back() {
     let mut scene = queued(&[("A", 10), ("B", 10)], &[("A", 200, 10), ("B", 200, 10)]);
@@ -157,7 +158,7 @@ fn a_class_whose_worker_is_full_whenever_it_is_visited_waits_for_ever_and_the_me
     assert!(share.fairness("A").is_within_bound());
 }
 
-/// A weight event is a class's new quantum, now and at once; the deficit stays as it is.
+/// A weight event sets a class's quantum at once. The deficit stays the same.
 #[test]
 fn a_new_quantum_counts_from_the_next_visit_and_leaves_the_deficit() {
     let mut scene = queued(&[("A", 10), ("B", 10)], &[("A", 9, 7), ("B", 9, 7)]);

@@ -1,5 +1,5 @@
-//! Every grant can say why: the rule, the numbers that decided and the runner-up's. The numbers are worked
-//! out by hand.
+//! Cases of the explanations of grants: the rule, the numbers that decided, and those of the runner-up. The numbers
+//! were computed by hand.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::loco::load;
 use super::obleth::{groups, tenants};
 use super::scene::Scene;
 
-/// Why a request was granted, at the root.
+/// Returns the choice of the root at a request's grant.
 fn choice<'a>(scene: &'a Scene, id: &str) -> &'a FlowChoice {
     &scene.why(id).levels[0]
 }
@@ -26,7 +26,7 @@ fn runner_up(choice: &FlowChoice) -> (&str, FlowStanding) {
     (name, standing.clone())
 }
 
-/// (deficit, quantum, cost of the head, rounds needed)
+/// Returns the deficit, the quantum, the cost of the head and the rounds needed.
 fn drr(standing: FlowStanding) -> (u128, u64, Option<u64>, Option<u64>) {
     match standing {
         FlowStanding::Drr { deficit, quantum, head_cost, rounds_needed, .. } => {
@@ -36,7 +36,7 @@ fn drr(standing: FlowStanding) -> (u128, u64, Option<u64>, Option<u64>) {
     }
 }
 
-/// (score, settled, weight, pending)
+/// Returns the score, the settled score, the weight and the pending tokens.
 fn share(standing: FlowStanding) -> (String, String, u64, u128) {
     match standing {
         FlowStanding::Share { score, settled, weight, pending, .. } => {
@@ -181,7 +181,7 @@ fn a_reason_has_one_choice_for_each_level() {
     assert!(why.levels[1].runner_up.is_none());
 }
 
-/// A sink that asks why, of every request.
+/// A sink that requests an explanation of every grant.
 struct Asking(Vec<Decision>);
 
 impl DecisionSink for Asking {
@@ -194,7 +194,7 @@ impl DecisionSink for Asking {
     }
 }
 
-/// The one request that a pool grants when it gets one slot more, with the root's choice.
+/// Returns the request that a pool grants when it gets one more slot, with the root's choice.
 fn next_grant(mut pool: Pool) -> Option<(Arc<str>, FlowChoice)> {
     let mut asking = Asking(Vec::new());
     let slots = pool.in_flight() + 1;
@@ -207,7 +207,8 @@ fn next_grant(mut pool: Pool) -> Option<(Arc<str>, FlowChoice)> {
     Some((grant.id.clone(), why.levels[0].clone()))
 }
 
-/// The runner-up is whoever would have gone had the winner not been ready: so hold the winner, and see.
+/// The runner-up is the flow that would have been picked if the winner had not been ready. The test holds the winner to
+/// check this.
 #[test]
 fn the_runner_up_goes_when_the_winner_is_held() {
     let mut compared = 0;

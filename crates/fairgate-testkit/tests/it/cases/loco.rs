@@ -7,13 +7,14 @@ use fairgate_journal::parse_policy;
 
 use super::scene::{Scene, request};
 
-/// A load root by agent with these settings, such as `"alpha":0.25`.
+/// Returns a load policy by agent with these settings, such as `"alpha":0.25`.
 pub(crate) fn load(settings: &str) -> String {
     let comma = if settings.is_empty() { "" } else { "," };
     format!(r#"{{"load":{{"by":"agent"{comma}{settings}}}}}"#)
 }
 
-/// A flow's load in millionths, where it is ready, and the node's alpha in millionths.
+/// Returns a flow's load in millionths (`None` if the flow is not ready) and the node's alpha in
+/// millionths.
 pub(crate) fn load_of(scene: &Scene, id: &str) -> (Option<u64>, u32) {
     match scene.standing(id) {
         FlowStanding::Load { load_millionths, alpha, .. } => (load_millionths, alpha.millionths()),
@@ -21,8 +22,8 @@ pub(crate) fn load_of(scene: &Scene, id: &str) -> (Option<u64>, u32) {
     }
 }
 
-/// A pool without a free slot in which each agent has so many unit tasks waiting, of that age in ticks. Ids
-/// are the agent's name and a number from 1 on.
+/// Creates a pool without a free slot. Each agent, given as (name, number, age), has this number of tasks of weight 1
+/// waiting, of this age in ticks. Ids are the agent's name and a number from 1 on.
 fn aged(settings: &str, agents: &[(&str, u64, u64)]) -> Scene {
     let mut scene = Scene::new(1, &load(settings));
     let oldest = agents.iter().map(|(_, _, age)| *age).max().unwrap_or(0);
@@ -51,7 +52,8 @@ fn aged(settings: &str, agents: &[(&str, u64, u64)]) -> Scene {
     scene
 }
 
-/// α .25: (Q4, D10) is .25 · 4/4 + .75 · 10/20 = .625, (Q2, D20) is .25 · 2/4 + .75 · 20/20 = .875.
+/// At α = 0.25 the load of (Q = 4, D = 10) is 0.25 · 4/4 + 0.75 · 10/20 = 0.625, and that of (Q =
+/// 2, D = 20) is 0.25 · 2/4 + 0.75 · 20/20 = 0.875.
 #[test]
 fn at_a_quarter_the_older_of_two_agents_beats_the_deeper() {
     let mut scene = aged(r#""alpha":0.25"#, &[("deep", 4, 10), ("old", 2, 20)]);
@@ -76,7 +78,7 @@ fn at_one_only_depth_counts() {
     assert_eq!(scene.capacity(1), "deep1");
 }
 
-/// Relative load, not absolute: Q10 among tens scores as Q1 among ones.
+/// The load is relative: a depth of 10 among depths of 10 has the same load as 1 among 1.
 #[test]
 fn only_relative_depth_counts() {
     let tens = aged("", &[("a", 10, 3), ("b", 10, 6)]);
@@ -87,7 +89,8 @@ fn only_relative_depth_counts() {
     assert_eq!(load_of(&ones, "a1").0, Some(625_000));
 }
 
-/// Eight agents with 1 to 8 unit tasks and one slot: the order of the agents' numbers.
+/// Returns the order of the agents' numbers, for eight agents with 1 to 8 tasks of weight 1 and one
+/// slot.
 fn eight_agents(settings: &str) -> String {
     let mut scene = Scene::new(0, &load(settings));
     for agent in 0..8 {
@@ -124,7 +127,7 @@ fn the_three_words_are_three_alphas() {
     assert_eq!(constants.map(Alpha::millionths), [0, 250_000, 500_000]);
 }
 
-/// A tick is one unit of work completed, not wall clock time.
+/// A tick is one ended request, and not wall clock time.
 #[test]
 fn ends_age_what_waits_and_time_does_not() {
     let mut scene = aged("", &[("a", 3, 0)]);
@@ -145,7 +148,7 @@ fn ends_age_what_waits_and_time_does_not() {
     assert_eq!(scene.pool.ticks(), Ticks(2));
 }
 
-/// A weight of 5.0 counts as five unit tasks in depth.
+/// A weight of 5.0 counts in the depth as five tasks of weight 1.
 #[test]
 fn a_heavy_task_is_a_deep_queue() {
     let mut scene = Scene::new(0, &load(""));
@@ -163,7 +166,7 @@ fn a_heavy_task_is_a_deep_queue() {
     assert_eq!(scene.release("haiku2"), "sonnet");
 }
 
-/// Scores are computed when a slot comes free, not when it is asked for: an agent that has waited ten ticks
+/// Loads are computed when a slot becomes free, not when a request is submitted. An agent that has waited ten ticks
 /// goes before a newcomer with a deeper queue.
 #[test]
 fn a_newcomer_with_a_deeper_queue_does_not_overtake_a_long_wait() {
@@ -174,8 +177,8 @@ fn a_newcomer_with_a_deeper_queue_does_not_overtake_a_long_wait() {
     assert_eq!(scene.capacity(1), "waiter1");
 }
 
-/// Alpha in thousandths after each of so many ticks, in a pool whose depth doubles from tick to tick. One
-/// agent alone has no variance.
+/// Returns alpha in thousandths after each tick, in a pool whose depth doubles from tick to tick. There is only one
+/// agent, so the ages do not differ.
 fn alphas_as_depth_doubles(alpha: &str, ticks: u32) -> Vec<u32> {
     let settings = format!(r#""auto_tune":true,"alpha":{alpha}"#);
     let mut scene = Scene::new(1, &load(&settings));
@@ -189,7 +192,7 @@ fn alphas_as_depth_doubles(alpha: &str, ticks: u32) -> Vec<u32> {
     (0..ticks).map(tick).collect()
 }
 
-/// Growing depth moves alpha up by 0.01 a tick, to one half and no further.
+/// Growing depth raises alpha by 0.01 per tick, up to one half.
 #[test]
 fn auto_tune_rises_with_a_growing_queue_up_to_one_half() {
     // One total alone has nothing to be compared with.
@@ -199,9 +202,8 @@ fn auto_tune_rises_with_a_growing_queue_up_to_one_half() {
     assert_eq!(alphas_as_depth_doubles("0.7", 5), [700; 5], "what is above is not pushed further");
 }
 
-/// Ages that differ much between agents move alpha down by 0.01 a tick, to 0 and no further. One agent's
-/// task is k ticks old and the other's always one: their coefficient of variation, (k − 1)/(k + 1), is over
-/// one half from k = 4 on.
+/// Ages that differ much between agents lower alpha by 0.01 per tick, down to 0. One agent's task is k ticks old and
+/// the other's always one: their coefficient of variation, (k − 1)/(k + 1), is over one half from k = 4 on.
 #[test]
 fn auto_tune_falls_where_ages_differ_down_to_zero() {
     let mut scene = Scene::new(1, &load(r#""auto_tune":true,"alpha":0.03"#));

@@ -1,4 +1,4 @@
-//! Known holes of LOCO that concern decisions, each shown not to be ours.
+//! Known weaknesses of LOCO's decisions. Each case shows that Fairgate does not have the weakness.
 
 use fairgate_core::event::{Event, Submit};
 use fairgate_core::explain::PickRule;
@@ -7,27 +7,27 @@ use fairgate_core::units::Micros;
 use super::loco::load;
 use super::scene::{Scene, request};
 
-/// What a quiet agent's task waited for.
+/// The wait of a quiet agent's task.
 #[derive(Debug)]
 struct Wait {
-    /// How many requests waited when it came.
+    /// Number of requests that waited when the task arrived.
     ahead: u64,
-    /// How many ticks it waited until it was granted, or has waited at the end.
+    /// Number of ticks that the task waited until its grant, or until the end of the run.
     ticks: u64,
     granted: bool,
 }
 
-/// What a loud agent sends, beside twenty tasks at the start.
+/// The tasks that a loud agent sends after its first twenty tasks.
 #[derive(Clone, Copy, Debug)]
 enum Loud {
-    /// One task for each of its own that is granted, so that twenty always wait.
+    /// One task for each of its granted tasks, so that twenty tasks always wait.
     Steady,
-    /// So many tasks a tick, of which at most one is served.
+    /// This many tasks per tick, of which at most one is served.
     PerTick(u64),
 }
 
-/// A loud agent and so many quiet ones share one slot. A quiet agent sends one task, and the next when that
-/// has been granted.
+/// Returns the waits of the quiet agents' tasks. A loud agent and `quiet` quiet agents share one slot. A quiet agent
+/// sends one task, and the next after that task was granted.
 fn waits_of_the_quiet(settings: &str, loud: Loud, quiet: usize, ticks: u64) -> Vec<Wait> {
     let mut scene = Scene::new(1, &load(settings)).without_oracle();
     scene.ask_many("loud-", 21, "agent:loud", 1);
@@ -63,15 +63,15 @@ fn assert_starved(waits: &[Wait], ticks: u64) {
     assert!(!waits[0].granted && waits[0].ticks == ticks, "{waits:?}");
 }
 
-/// At α .6 the loud agent needs no growth at all. With twenty waiting its load is at least .6, the quiet
-/// one's at most .4 + .6/20 = .43, however long it waits.
+/// At α = 0.6 the loud agent starves the others even without growth. With twenty tasks waiting, the loud agent's load
+/// is at least 0.6. The quiet agent's load is at most 0.4 + 0.6/20 = 0.43, however long it waits.
 #[test]
 fn above_one_half_a_steady_backlog_starves_the_others_without_the_bound() {
     assert_starved(&waits_of_the_quiet(r#""alpha":0.6"#, Loud::Steady, 1, 10_000), 10_000);
 }
 
-/// The loud agent's own tasks wait for some twenty ticks and are never late. Ten quiet agents' are, each
-/// after a hundred ticks, and then wait for the nine that were late before.
+/// The loud agent's own tasks wait for some twenty ticks and are never late. The tasks of the ten quiet agents are late
+/// after a hundred ticks, and then wait for the nine that became late before.
 #[test]
 fn above_one_half_a_head_waits_for_the_bound_and_the_flows_that_were_late_before_it() {
     for alpha in ["0.6", "1"] {
@@ -82,24 +82,24 @@ fn above_one_half_a_head_waits_for_the_bound_and_the_flows_that_were_late_before
     }
 }
 
-/// At the default the loud agent must outrun the other's age. Sending four tasks a tick, three more than
-/// are served, its oldest at tick t came at t/4: a load of .25 + .75 · 3/4 = .8125, for ever over the quiet
-/// one's .75 and a little.
+/// At the default α, the depth of the loud agent must grow faster than the age of the quiet agent. With four tasks per
+/// tick, three more than are served, its oldest task at tick t arrived at t/4. Its load is 0.25 + 0.75 · 3/4 = 0.8125,
+/// which always exceeds the quiet agent's load of little more than 0.75.
 #[test]
 fn at_the_default_an_overload_of_three_tasks_a_tick_starves_the_others_without_the_bound() {
     assert_starved(&waits_of_the_quiet("", Loud::PerTick(4), 1, 5_000), 5_000);
 }
 
-/// An overload of one task a tick does not suffice: its oldest came at t/2, a load of .25 + .75/2 = .625.
+/// An overload of one task per tick does not suffice. The loud agent's oldest task arrived at t/2, so its load is 0.25
+/// + 0.75/2 = 0.625.
 #[test]
 fn at_the_default_an_overload_of_one_task_a_tick_does_not_starve() {
     let waits = waits_of_the_quiet("", Loud::PerTick(2), 1, 2_000);
     assert!(waits.iter().filter(|wait| wait.granted).count() >= 3, "{waits:?}");
 }
 
-/// Under an overload that lasts, the loud agent's own tasks are late too, and the late go oldest first:
-/// nobody waits for longer than the bound and those that came before it, and nothing that comes later goes
-/// first.
+/// Under a lasting overload, the loud agent's own tasks are late too, and late tasks go oldest first. No task waits for
+/// longer than the bound plus the time of the tasks that arrived before it, and no later task goes before it.
 #[test]
 fn at_the_default_nobody_waits_longer_than_the_bound_and_those_before_it() {
     for per_tick in [2, 4, 12] {
@@ -111,7 +111,7 @@ fn at_the_default_nobody_waits_longer_than_the_bound_and_those_before_it() {
     }
 }
 
-/// auto_tune pushes towards starvation as the backlog grows; the bound holds beside it.
+/// `auto_tune` makes starvation more likely as the backlog grows. The bound still holds.
 #[test]
 fn under_auto_tune_nobody_waits_longer_either() {
     for alpha in ["0.25", "0.5", "1"] {
@@ -123,8 +123,8 @@ fn under_auto_tune_nobody_waits_longer_either() {
     }
 }
 
-/// The same in small, by hand: at a bound of one tick all six are late from the first end on, in the order
-/// in which they came.
+/// The same with few tasks, computed by hand. With a bound of one tick, all six tasks are late from the first end on,
+/// in the order of arrival.
 #[test]
 fn the_late_go_in_the_order_in_which_they_came() {
     let mut scene = Scene::new(1, &load(r#""max_wait_ticks":1"#));
@@ -254,8 +254,7 @@ fn an_unknown_agent_simply_exists_and_an_unknown_request_is_nobody() {
     assert_eq!((scene.pool.waiting(), scene.pool.in_flight()), (0, 0));
 }
 
-/// Its multi-tenant class hangs under contention. Here agents inside tenants are one tree, and everything
-/// ends.
+/// LOCO's multi-tenant class hangs under contention. Here agents inside tenants are one tree, and all requests end.
 #[test]
 fn agents_inside_tenants_do_not_hang_under_contention() {
     let policy =

@@ -1,4 +1,4 @@
-//! What a flow got and was due, in numbers.
+//! Cases of the tokens that a flow got and was due.
 
 use fairgate_core::event::WorkerChange;
 use fairgate_core::fairness::FlowFairness;
@@ -7,14 +7,14 @@ use super::crowd::Crowd;
 use super::obleth::tenants;
 use super::scene::Scene;
 
-/// (got, due, bound)
+/// Returns the tokens that a flow got, the tokens that it was due, and the bound.
 fn numbers(flow: &FlowFairness) -> (i128, i128, u128) {
     let due = flow.due.expect("a share");
     (flow.got, due.tokens, due.bound)
 }
 
-/// Estimates of 400 for requests that use 100, through the one slot of a worker: what ends otherwise than estimated
-/// ends while the worker is full, when nobody is ready. It is divided among those that are ready at the next grant.
+/// Requests with estimates of 400 use 100 tokens on a worker with one slot. They end while the worker is full and no
+/// flow is ready. The errors of their estimates are divided among the flows that are ready at the next grant.
 #[test]
 fn errors_that_end_while_nobody_is_ready_are_divided_at_the_next_grant() {
     let mut crowd = Crowd::new(Scene::with(4, &tenants(""), |config| {
@@ -33,7 +33,7 @@ fn errors_that_end_while_nobody_is_ready_are_divided_at_the_next_grant() {
 }
 
 /// b has eight requests in flight that were estimated at 4000 and use one token. They end one after the other, and
-/// after each b is granted a small one: b falls by eight refunds before a is granted anything again.
+/// after each end b is granted a small request. So b falls by eight refunds before a is granted another request.
 #[test]
 fn refunds_that_come_one_after_the_other_are_within_the_bound() {
     let mut scene = Scene::new(0, &tenants(""));

@@ -6,17 +6,18 @@ use fairgate_core::units::Micros;
 use super::crowd::Crowd;
 use super::scene::{Scene, count, longest_run};
 
-/// A share root by group, with weights such as `"prod":500,"dev":50`.
+/// Returns a share policy by group, with weights such as `"prod":500,"dev":50`.
 pub(crate) fn groups(weights: &str, partition: bool) -> String {
     format!(r#"{{"share":{{"by":"group","weights":{{{weights}}},"partition":{partition}}}}}"#)
 }
 
-/// A share root by tenant.
+/// Returns a share policy by tenant, with these weights.
 pub(crate) fn tenants(weights: &str) -> String {
     format!(r#"{{"share":{{"by":"tenant","weights":{{{weights}}}}}}}"#)
 }
 
-/// How many requests of each group are in flight when all of them flood a partitioned pool of so many slots.
+/// Returns the number of requests of each group in flight, if all groups have large backlogs in a partitioned pool of
+/// this many slots.
 fn in_flight(slots: usize, weights: &[u64]) -> Vec<usize> {
     let name = |i: usize| char::from(b'a' + u8::try_from(i).expect("a few groups"));
     let listed: Vec<String> =
@@ -31,7 +32,8 @@ fn in_flight(slots: usize, weights: &[u64]) -> Vec<usize> {
     (0..weights.len()).map(|i| scene.in_flight_of(&format!("group:{}", name(i)))).collect()
 }
 
-/// The page's worked example: floor(8 · 500/550) = 7; floor(8 · 50/550) = 0, bumped to 1.
+/// The page's worked example: floor(8 · 500/550) = 7, and floor(8 · 50/550) = 0, which is raised to
+/// 1.
 #[test]
 fn eight_slots_over_500_and_50_are_seven_and_one() {
     let policy = groups(r#""prod":500,"dev":50"#, true);
@@ -56,7 +58,7 @@ fn slots_are_filled_as_they_are_apportioned() {
     assert_eq!(in_flight(5, &[9, 19, 22]), [1, 2, 2]);
 }
 
-/// share_score = served_tokens / weight.
+/// The page's formula: share_score = served_tokens / weight.
 #[test]
 fn a_thousand_tokens_are_a_score_of_2_at_weight_500_and_of_20_at_weight_50() {
     let mut scene = Scene::new(2, &tenants(r#""chat":500,"api":50"#));
@@ -92,8 +94,7 @@ fn a_tenant_of_weight_500_gets_ten_grants_for_each_of_weight_50() {
     assert_eq!(longest_run(&order, 'b'), 10);
 }
 
-/// Every tenant with a weight gets admitted: at 1 against 1000 it has a grant in every 1001, give or take a
-/// tie.
+/// Every tenant with a weight is served. With a weight of 1 beside 1000, it gets about one of 1001 grants.
 #[test]
 fn the_lightest_tenant_is_never_starved() {
     let scene = Scene::new(1, &tenants(r#""h":1000,"l":1"#)).without_oracle();
@@ -105,7 +106,7 @@ fn the_lightest_tenant_is_never_starved() {
     assert!(longest_run(&order, 'h') <= 1001, "{}", longest_run(&order, 'h'));
 }
 
-/// Idle tenants cannot bank: they re-enter at the virtual time of the moment.
+/// Idle tenants save up nothing. They return at the present virtual time.
 #[test]
 fn an_idle_tenant_comes_back_at_the_height_of_the_others() {
     let mut crowd = Crowd::new(Scene::new(1, &tenants("")));
@@ -121,7 +122,7 @@ fn an_idle_tenant_comes_back_at_the_height_of_the_others() {
     assert!((50..=51).contains(&count(&order, 'i')), "{order}");
 }
 
-/// The scheduler loop's sixth step.
+/// The sixth step of the page's scheduler loop.
 #[test]
 fn a_grant_after_a_longer_wait_than_the_brownout_is_marked() {
     let mut scene = Scene::with(1, &tenants(""), |config| {
@@ -135,9 +136,9 @@ fn a_grant_after_a_longer_wait_than_the_brownout_is_marked() {
     assert_eq!(scene.grant("r3").waited, Micros(750_001));
 }
 
-/// Its proof: api floods, chatbot joins, both in closed loops of 32, eight slots. There chatbot need only
-/// get twice as much. With weights of 10 : 1 it should be ten times: per weight neither lags by more than
-/// what it has in flight, 8 · 150 tokens, on either side.
+/// The proof of obleth: `api` has a large backlog and `chatbot` joins, both with 32 clients in closed loops, on eight
+/// slots. There `chatbot` needs to get only twice as much. With weights of 10 : 1 it should get ten times as much. By
+/// weight, neither is ahead or behind by more than its requests in flight, 8 · 150 tokens.
 #[test]
 fn the_heavier_group_gets_ten_times_the_tokens_after_it_joins_a_flood() {
     let policy = groups(r#""chatbot":500,"api":50"#, false);
@@ -153,7 +154,8 @@ fn the_heavier_group_gets_ten_times_the_tokens_after_it_joins_a_flood() {
     assert!(chatbot >= 9 * api && api >= chatbot / 11, "{chatbot} and {api}");
 }
 
-/// The same in a partitioned pool, where slots are divided and not tokens: seven slots to one, equal answers.
+/// The same in a partitioned pool, which divides slots and not tokens. The slots are seven to one, and all answers are
+/// equal.
 #[test]
 fn in_a_partitioned_pool_it_gets_seven_slots_of_eight() {
     let policy = groups(r#""chatbot":500,"api":50"#, true);
@@ -167,7 +169,8 @@ fn in_a_partitioned_pool_it_gets_seven_slots_of_eight() {
     assert_eq!((count(&order, 'c'), count(&order, 'a')), (700, 100));
 }
 
-/// Groups 500 : 50 and eight slots; big holds one, small floods.
+/// Creates a pool of eight slots with groups of the weights 500 and 50. The big group holds one
+/// slot, and the small group has a large backlog.
 fn lent() -> Scene {
     let mut scene = Scene::new(8, &groups(r#""big":500,"small":50"#, true));
     assert_eq!(scene.ask("b1", "group:big", 100), "b1");

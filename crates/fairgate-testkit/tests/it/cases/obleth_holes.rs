@@ -1,4 +1,5 @@
-//! Known holes of obleth that concern decisions, each shown not to be ours.
+//! Known weaknesses of obleth's decisions. Each case shows that Fairgate does not have the
+//! weakness.
 
 use std::sync::Arc;
 
@@ -6,9 +7,9 @@ use super::crowd::Crowd;
 use super::obleth::tenants;
 use super::scene::{Scene, longest_run};
 
-/// Its scheduler keeps the estimate for ever. Here `u` and `o` cost 100 each by estimate and weigh the
-/// same, but u's really use 10 and o's 1000: what is equal in the end is what they used. One flight on each
-/// side may be open.
+/// The scheduler of obleth keeps the estimate for ever. Here the requests of `u` and `o` have estimates of 100 and
+/// equal weights, but those of u really use 10 tokens and those of o 1000. In the end the used tokens are equal, except
+/// for one request in flight of each.
 #[test]
 fn settlement_reaches_the_scheduler() {
     let mut crowd = Crowd::new(Scene::new(1, &tenants("")));
@@ -22,10 +23,10 @@ fn settlement_reaches_the_scheduler() {
     assert_eq!((crowd.served('u'), crowd.served('o')), (10_000, 10_000));
 }
 
-/// Its re-entry baseline is raw tokens: a tenant of weight 500 that joins one of weight 50 that ran alone
-/// takes about 9000 grants in a row there. Here it joins at the loner's own height. The loner has
-/// `capacity` requests of 100 in flight, 2 per weight each, and the joiner rises by 0.2 a grant: it is
-/// level after ten grants for each flight.
+/// In obleth a returning tenant starts from a number of raw tokens. A tenant of weight 500 that joins a tenant of
+/// weight 50 that ran alone takes about 9000 grants in a row there. Here it starts at the virtual time of the other.
+/// The other has `capacity` requests of 100 tokens in flight, each 2 tokens per weight, and the joining tenant rises by
+/// 0.2 per grant. So both are level after ten grants for each request in flight.
 #[test]
 fn a_joiner_is_level_after_what_it_met_in_flight() {
     for capacity in [1, 2, 8] {
@@ -44,7 +45,7 @@ fn a_joiner_is_level_after_what_it_met_in_flight() {
     }
 }
 
-/// The other way round the light joiner has no debt from before its time either.
+/// A light flow that joins a heavy one has no debt from the time before it joined either.
 #[test]
 fn a_light_joiner_waits_for_no_more_than_its_weight_says() {
     let mut crowd = Crowd::new(Scene::new(1, &tenants(r#""loner":500,"joiner":50"#)));
@@ -57,7 +58,7 @@ fn a_light_joiner_waits_for_no_more_than_its_weight_says() {
     assert_eq!(longest_run(&order, 'j'), 1);
 }
 
-/// Forty flows that all stand at the same score, in every order of their names: first come, first served.
+/// Forty flows with the same score are served first come, first served, whatever the order of their names.
 #[test]
 fn ties_go_to_who_came_first_whatever_the_names() {
     for policy in [tenants(""), r#"{"load":{"by":"tenant"}}"#.to_string()] {
@@ -79,7 +80,7 @@ fn ties_go_to_who_came_first_whatever_the_names() {
     }
 }
 
-/// Renaming flows changes nothing where names are not configured: costs, refunds and holds as they come.
+/// Renaming flows changes no decision if the names are not configured, with any costs, refunds and holds.
 #[test]
 fn renamed_flows_get_the_same_decisions() {
     let policy = r#"{"share":{"by":"group","inside":{"load":{"by":"agent","inside":{"share":{"by":"tenant"}}}}}}"#;

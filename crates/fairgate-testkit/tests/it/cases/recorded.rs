@@ -1,5 +1,5 @@
-//! The meter beside decisions that are not ours: closed loops as the first edition's rules decided them, recorded with
-//! commit 27c6139. Each rule was mended because of what a recording shows, and the meter alone must show it.
+//! Cases of the meter with recorded decisions by the rules of the first edition (commit 27c6139), in closed loops. Each
+//! recording shows a fault for which a rule was later changed. The meter alone must show this fault.
 //!
 //! `tests/recorded` has the journals, each event followed by the decisions that it led to. In all of them every flow has
 //! four requests waiting whenever one ends; sizes are from a public trace, except where all cost 300 tokens.
@@ -10,14 +10,14 @@ use fairgate_core::meter::{CapLoad, CapMeter, FlowMeter, FlowPresence, NodeMeter
 use fairgate_core::units::{Micros, Weight};
 use serde_json::Value;
 
-/// A recording as the meter sees it.
+/// A recording, with the counts that the meter would have.
 struct Recorded {
     by: &'static str,
-    /// The slots of its only worker, where it has one.
+    /// Number of slots of the only worker; `None` without a worker.
     slots: Option<u64>,
     node: NodeMeter,
     flows: BTreeMap<String, Flow>,
-    /// Flow and cost, by request.
+    /// Flow and cost of each request, by the request's id.
     requests: BTreeMap<String, (String, u64)>,
     now: Micros,
 }
@@ -25,7 +25,7 @@ struct Recorded {
 struct Flow {
     number: u32,
     weight: Weight,
-    /// A drr class's quantum, by which its got may be off in a round.
+    /// Quantum of a drr class, by which the class's `got` may deviate within a round.
     round: u64,
     cap: Option<u64>,
     waiting: u64,
@@ -123,7 +123,7 @@ impl Recorded {
         }
     }
 
-    /// (got, due, bound), in tokens.
+    /// Returns the tokens that a flow got, the tokens that it was due, and the bound.
     fn numbers(&self, name: &str) -> (i128, i128, u128) {
         let Flow { meter, weight, .. } = &self.flows[name];
         (meter.got(), meter.due(&self.node, *weight), meter.bound(&self.node, *weight))
@@ -138,7 +138,8 @@ fn number(line: &Value, field: &str) -> u64 {
     line[field].as_u64().expect("a number")
 }
 
-/// 4096 (wspt) : 1024 with `settle`, costs exact, eight in flight. The docs promised 4 : 1.
+/// Quanta of 4096 (wspt) and 1024 with `settle`, exact costs and eight requests in flight. The
+/// documentation promised 4 : 1.
 #[test]
 fn quanta_that_were_promised_as_shares_leave_the_bound() {
     let recorded = Recorded::read(include_str!("../../recorded/quanta-as-shares.jsonl"));
@@ -150,8 +151,8 @@ fn quanta_that_were_promised_as_shares_leave_the_bound() {
     assert!(got.abs_diff(due) > bound, "{got} {due} {bound}");
 }
 
-/// 2048 : 512 at cost 300 on a worker with four slots: a grant that filled the worker ended the class's turn, so the two
-/// took turns.
+/// Quanta of 2048 and 512 at a cost of 300, on a worker with four slots. A grant that filled the worker ended the
+/// class's turn, so the two classes alternated.
 #[test]
 fn turns_that_end_when_the_worker_is_full_leave_the_bound() {
     let recorded = Recorded::read(include_str!("../../recorded/a-full-worker-ends-the-turn.jsonl"));
@@ -160,8 +161,9 @@ fn turns_that_end_when_the_worker_is_full_leave_the_bound() {
     assert!(got.abs_diff(due) > 2 * bound, "{got} {due} {bound}");
 }
 
-/// Eight slots, a tenant with a cap of one, seven others: it had paid its own tokens and what virtual time rose while it
-/// was at its cap. It used 61 % of what its cap allows; today's rule must use 70 % at least (`closed_loop/caps.rs`).
+/// Eight slots, a tenant with a cap of one, and seven other tenants. The capped tenant was charged its own tokens, and
+/// also the rise of virtual time while it was at its cap. It used 61 % of what its cap allows. Under the present rule
+/// it must use at least 70 % (`closed_loop/caps.rs`).
 #[test]
 fn a_capped_flow_that_pays_twice_leaves_its_cap_unused() {
     let recorded = Recorded::read(include_str!("../../recorded/a-capped-flow-pays-twice.jsonl"));

@@ -1,4 +1,4 @@
-//! The stage on which the cases play.
+//! The test harness of the cases.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use fairgate_core::units::{Alpha, Micros, Tokens, Weight};
 use fairgate_journal::parse_policy;
 use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 
-/// One pool and what has happened in it.
+/// A pool with the record of its decisions, for one case.
 ///
-/// Every event returns what it decided, as text: `a1` is a grant, `a1:queue_full` a refusal, `a1:expired` an
-/// expiry. A request's letter is the first of its id; an order of grants reads as a word of letters.
+/// The method for an event returns the decisions as text: `a1` is a grant, `a1:queue_full` a
+/// refusal and `a1:expired` an expiry. A request's letter is the first letter of its id. An order
+/// of grants is a text of these letters.
 pub(crate) struct Scene {
     pub(crate) pool: Pool,
     oracle: Option<NaivePool>,
@@ -25,18 +26,18 @@ pub(crate) struct Scene {
     explaining: bool,
     decisions: Vec<Decision>,
     granted: Vec<Arc<str>>,
-    /// What is in flight, in the order of the grants.
+    /// Ids of the requests in flight, in the order of the grants.
     in_flight: VecDeque<Arc<str>>,
     who: BTreeMap<Arc<str>, String>,
 }
 
 impl Scene {
-    /// A pool with this capacity and policy, and no limits.
+    /// Creates a pool with this capacity and policy, without limits.
     pub(crate) fn new(capacity: u64, policy: &str) -> Self {
         Self::with(capacity, policy, |_| {})
     }
 
-    /// A pool with whatever else its configuration states.
+    /// Creates a pool with this capacity and policy. `state` may change the configuration.
     pub(crate) fn with(capacity: u64, policy: &str, state: impl FnOnce(&mut PoolConfig)) -> Self {
         let policy = parse_policy(policy).expect("a good policy");
         let mut config = PoolConfig::new(capacity, policy);
@@ -53,25 +54,26 @@ impl Scene {
         }
     }
 
-    /// The same without the naive scheduler beside it, which is too slow for many thousand events.
+    /// Turns the comparison with the naive scheduler off, which is too slow for many thousand
+    /// events.
     pub(crate) fn without_oracle(mut self) -> Self {
         self.oracle = None;
         self
     }
 
-    /// The same with the reason for every grant.
+    /// Makes the pool explain every grant.
     pub(crate) fn explaining(mut self) -> Self {
         self.explaining = true;
         self
     }
 
-    /// Lets the next events happen at this time.
+    /// Sets the time of the next events, in microseconds.
     pub(crate) fn at(&mut self, micros: u64) -> &mut Self {
         self.now = Micros(micros);
         self
     }
 
-    /// One event, and what it decided.
+    /// Applies one event, checks the pool, and returns the decisions as text.
     pub(crate) fn apply(&mut self, event: Event) -> String {
         let in_flight_before = self.pool.in_flight();
         let mut heard = Heard { decisions: Vec::new(), explaining: self.explaining };
@@ -99,18 +101,19 @@ impl Scene {
         told.join(" ")
     }
 
-    /// A request of this cost. `who` lists its attributes: `tenant:chat group:prod`.
+    /// Submits a request of this cost. `who` lists its attributes, such as `tenant:chat
+    /// group:prod`.
     pub(crate) fn ask(&mut self, id: &str, who: &str, cost: u64) -> String {
         self.submit(Submit { cost: Some(Tokens(cost)), ..request(id, who) })
     }
 
-    /// So many of them, with ids from `name1` on.
+    /// Submits `count` requests of this cost, with ids from `name1` on.
     pub(crate) fn ask_many(&mut self, name: &str, count: u64, who: &str, cost: u64) -> String {
         let told = (1..=count).map(|i| self.ask(&format!("{name}{i}"), who, cost));
         told.filter(|told| !told.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
-    /// A request with whatever it states.
+    /// Submits a request.
     pub(crate) fn submit(&mut self, submit: Submit) -> String {
         self.who.insert(submit.id.clone(), flow_names(&submit.attributes));
         self.apply(Event::Submit(Box::new(submit)))
@@ -121,17 +124,17 @@ impl Scene {
         self.apply(Event::Release { id: id.into(), tokens: None, quota: None })
     }
 
-    /// Ends a request that really used so many tokens.
+    /// Ends a request that really used this many tokens.
     pub(crate) fn release_using(&mut self, id: &str, tokens: u64) -> String {
         self.apply(Event::Release { id: id.into(), tokens: Some(Tokens(tokens)), quota: None })
     }
 
-    /// A request is no longer wanted.
+    /// Cancels a request.
     pub(crate) fn cancel(&mut self, id: &str) -> String {
         self.apply(Event::Cancel { id: id.into() })
     }
 
-    /// The pool has so many slots from now on.
+    /// Sets the number of the pool's slots.
     pub(crate) fn capacity(&mut self, slots: u64) -> String {
         self.apply(Event::Capacity { slots })
     }
@@ -142,37 +145,38 @@ impl Scene {
         self.apply(Event::Hold { by, flow })
     }
 
-    /// Lets a held flow go on.
+    /// Resumes a held flow.
     pub(crate) fn resume(&mut self, flow: &str) -> String {
         let (by, flow) = attribute(flow);
         self.apply(Event::Resume { by, flow })
     }
 
-    /// Gives a flow another weight or quantum.
+    /// Sets the weight or quantum of a flow.
     pub(crate) fn weigh(&mut self, flow: &str, weight: u64) -> String {
         let (by, flow) = attribute(flow);
         self.apply(Event::Weight { by, flow, weight: Weight::new(weight).expect("a weight") })
     }
 
-    /// Gives a flow another cap, or none.
+    /// Sets the cap of a flow; `None` removes the cap.
     pub(crate) fn cap(&mut self, flow: &str, slots: Option<u64>) -> String {
         let (by, flow) = attribute(flow);
         self.apply(Event::Cap { by, flow, slots })
     }
 
-    /// Ends the request that was granted first, using what it cost.
+    /// Ends the request in flight that was granted first. It used what it cost.
     pub(crate) fn release_oldest(&mut self) -> String {
         let oldest = self.in_flight.front().expect("something is in flight").clone();
         self.release(&oldest)
     }
 
-    /// Ends the request that was granted first, using so many tokens.
+    /// Ends the request in flight that was granted first. It used this many tokens.
     pub(crate) fn release_oldest_using(&mut self, tokens: u64) -> String {
         let oldest = self.in_flight.front().expect("something is in flight").clone();
         self.release_using(&oldest, tokens)
     }
 
-    /// Ends so many requests in the order of their grants; the letters of what that granted.
+    /// Ends this many requests in the order of their grants. Returns the letters of the requests
+    /// that were granted as a result.
     pub(crate) fn run(&mut self, ends: usize) -> String {
         let before = self.granted.len();
         for _ in 0..ends {
@@ -181,7 +185,8 @@ impl Scene {
         self.order_from(before)
     }
 
-    /// Ends requests in the order of their grants until nothing is in flight; the letters of all grants ever.
+    /// Ends requests in the order of their grants until no request is in flight. Returns the
+    /// letters of all grants since the beginning.
     pub(crate) fn drain(&mut self) -> String {
         while !self.in_flight.is_empty() {
             self.release_oldest();
@@ -189,38 +194,38 @@ impl Scene {
         self.order()
     }
 
-    /// The letters of all grants, in their order.
+    /// Returns the letters of all grants, in their order.
     pub(crate) fn order(&self) -> String {
         self.order_from(0)
     }
 
-    /// The letters of all grants from one on.
+    /// Returns the letters of all grants from the one with the index `first` on.
     pub(crate) fn order_from(&self, first: usize) -> String {
         self.granted[first..].iter().filter_map(|id| id.chars().next()).collect()
     }
 
-    /// The ids of all grants, in their order.
+    /// Returns the ids of all granted requests, in the order of the grants.
     pub(crate) fn granted(&self) -> &[Arc<str>] {
         &self.granted
     }
 
-    /// What is in flight, in the order of the grants.
+    /// Returns the ids of the requests in flight, in the order of the grants.
     pub(crate) fn in_flight(&self) -> Vec<&str> {
         self.in_flight.iter().map(|id| &**id).collect()
     }
 
-    /// How many requests of a flow are in flight, such as `tenant:chat`.
+    /// Returns the number of requests in flight of a flow, such as `tenant:chat`.
     pub(crate) fn in_flight_of(&self, flow: &str) -> usize {
         let names = self.in_flight.iter().map(|id| self.who[id].split(' '));
         names.filter(|names| names.clone().any(|name| name == flow)).count()
     }
 
-    /// The attributes of a request, as `ask` took them.
+    /// Returns the attributes of a request, as they were passed to `ask`.
     pub(crate) fn who(&self, id: &str) -> &str {
         &self.who[id]
     }
 
-    /// The last refusal.
+    /// Returns the last refusal of a request.
     pub(crate) fn last_refusal(&self) -> &RejectedRequest {
         let mut refusals = self.decisions.iter().rev().filter_map(|decision| match decision {
             Decision::Reject(reject) => Some(reject),
@@ -229,7 +234,7 @@ impl Scene {
         refusals.next().expect("a refusal")
     }
 
-    /// A request's grant.
+    /// Returns the grant of a request.
     pub(crate) fn grant(&self, id: &str) -> &Grant {
         let mut grants = self.decisions.iter().rev().filter_map(|decision| match decision {
             Decision::Grant(grant) if *grant.id == *id => Some(grant),
@@ -238,12 +243,12 @@ impl Scene {
         grants.next().expect("a grant")
     }
 
-    /// Why a request was granted.
+    /// Returns the explanation of a request's grant.
     pub(crate) fn why(&self, id: &str) -> &GrantExplanation {
         self.grant(id).why.as_deref().expect("an explaining scene")
     }
 
-    /// What a waiting request waits for.
+    /// Returns the state of a waiting request.
     pub(crate) fn waiting(&self, id: &str) -> WaitingRequest {
         match self.pool.request_location(id) {
             Some(RequestLocation::Waiting(waiting)) => *waiting,
@@ -251,12 +256,12 @@ impl Scene {
         }
     }
 
-    /// The numbers of a waiting request's flow in the root.
+    /// Returns the numbers of a waiting request's flow in the root.
     pub(crate) fn standing(&self, id: &str) -> FlowStanding {
         self.waiting(id).levels[0].standing.clone()
     }
 
-    /// The deficits of a drr root, in ring order.
+    /// Returns the deficits of a drr root, in ring order.
     pub(crate) fn deficits(&self) -> Vec<u128> {
         match self.pool.snapshot().root.state {
             NodeCounters::Drr { classes, .. } => classes.iter().map(|c| c.deficit).collect(),
@@ -264,7 +269,7 @@ impl Scene {
         }
     }
 
-    /// The alpha of a load root.
+    /// Returns the alpha of a load root.
     pub(crate) fn alpha(&self) -> Alpha {
         match self.pool.snapshot().root.state {
             NodeCounters::Load { alpha, .. } => alpha,
@@ -272,19 +277,20 @@ impl Scene {
         }
     }
 
-    /// The lag of a backlogged flow of the root, as text: tokens per weight with three decimals.
+    /// Returns the lag of a backlogged flow of the root as text, in tokens per weight with three
+    /// decimals.
     pub(crate) fn lag(&self, flow: &str) -> String {
         self.fairness(flow).lag.expect("something waits").lag.to_string()
     }
 
-    /// The bound of that lag.
+    /// Returns the bound of the lag of a backlogged flow of the root as text.
     pub(crate) fn bound(&self, flow: &str) -> (String, String) {
         let lag = self.fairness(flow).lag.expect("something waits");
         let (least, most) = lag.bound.expect("a bound");
         (least.to_string(), most.to_string())
     }
 
-    /// How a flow of the root fares.
+    /// Returns the fairness of a flow of the root.
     pub(crate) fn fairness(&self, flow: &str) -> FlowFairness {
         let nodes = self.pool.fairness();
         let root = nodes.into_iter().find(|node| node.path.is_empty()).expect("a root");
@@ -292,7 +298,7 @@ impl Scene {
     }
 }
 
-/// Takes decisions, and asks for reasons where they are wanted.
+/// A sink that collects decisions, with explanations if `explaining` is true.
 struct Heard {
     decisions: Vec<Decision>,
     explaining: bool,
@@ -308,7 +314,8 @@ impl DecisionSink for Heard {
     }
 }
 
-/// The backlogged flow that is further from its share than the discipline allows, if there is one.
+/// Describes a backlogged flow that is further from its share than the discipline allows; `None` if
+/// there is none.
 pub(crate) fn lag_out_of_bound(pool: &Pool) -> Option<String> {
     pool.fairness().iter().find_map(|node| {
         let out = |flow: &&FlowFairness| {
@@ -321,7 +328,7 @@ pub(crate) fn lag_out_of_bound(pool: &Pool) -> Option<String> {
     })
 }
 
-/// A request with these attributes, and defaults for the rest.
+/// Builds a submit with these attributes, and defaults for the other fields.
 pub(crate) fn request(id: &str, who: &str) -> Submit {
     let mut submit = Submit::new(id);
     for (by, flow) in who.split_whitespace().map(attribute) {
@@ -330,12 +337,12 @@ pub(crate) fn request(id: &str, who: &str) -> Submit {
     submit
 }
 
-/// The longest stretch of one letter in an order of grants.
+/// Returns the length of the longest run of one letter in an order of grants.
 pub(crate) fn longest_run(order: &str, letter: char) -> usize {
     order.split(|other| other != letter).map(str::len).max().unwrap_or(0)
 }
 
-/// How often a letter stands in an order of grants.
+/// Returns the number of times that a letter occurs in an order of grants.
 pub(crate) fn count(order: &str, letter: char) -> usize {
     order.chars().filter(|other| *other == letter).count()
 }

@@ -1,4 +1,4 @@
-//! The rules of share, in numbers: virtual time, new flows, moments, what was missed, and partitions.
+//! Cases of the rules of share nodes: virtual time, new flows, moments, missed service, and partitions.
 
 use fairgate_core::explain::FlowStanding;
 
@@ -6,7 +6,8 @@ use super::crowd::Crowd;
 use super::obleth::{groups, tenants};
 use super::scene::{Scene, count};
 
-/// (score, settled, virtual time, new) of a waiting request's flow in the root.
+/// Returns the score, the settled score, virtual time and `new` of a waiting request's flow in the
+/// root.
 fn standing(scene: &Scene, id: &str) -> (String, String, String, bool) {
     match scene.standing(id) {
         FlowStanding::Share { score, settled, virtual_time, new, .. } => {
@@ -37,7 +38,7 @@ fn a_tie_goes_to_the_flow_whose_last_grant_is_longer_ago() {
     assert_eq!(scene.release("b1"), "a2");
 }
 
-/// Flows that start to wait at virtual time start in the order in which they came.
+/// Flows that start to wait at virtual time are picked in the order of their arrival.
 #[test]
 fn those_that_are_new_go_in_the_order_in_which_they_came() {
     let mut scene = Scene::new(0, &tenants(""));
@@ -48,7 +49,8 @@ fn those_that_are_new_go_in_the_order_in_which_they_came() {
     assert_eq!(scene.drain(), "dbcadbcadbca");
 }
 
-/// A request that says it used nothing used one token: who fails at once, over and over, pays.
+/// A request with a reported usage of 0 is charged one token, so a client whose requests always
+/// fail at once pays.
 #[test]
 fn what_ends_has_used_one_token_at_least() {
     let mut scene = Scene::new(1, &tenants(""));
@@ -63,8 +65,8 @@ fn what_ends_has_used_one_token_at_least() {
     assert!(count(&order, 'b').abs_diff(10) <= 1, "{}", count(&order, 'b'));
 }
 
-/// a estimates a million and uses 100. The estimate is in a's score, not in virtual time: a newcomer starts where
-/// tokens were really used, and a waits for its own estimate.
+/// a estimates a million tokens and uses 100. The estimate is part of a's score, but not of virtual time. A newcomer
+/// starts at a virtual time of really used tokens, and only a waits because of its estimate.
 #[test]
 fn an_inflated_estimate_delays_its_owner_and_nobody_else() {
     let mut scene = Scene::new(2, &tenants(""));
@@ -80,8 +82,8 @@ fn an_inflated_estimate_delays_its_owner_and_nobody_else() {
     assert_eq!(standing(&scene, "c1"), stands("3.000", "3.000", "3.000", true));
 }
 
-/// A steady tenant beside names that come fresh with every request. Fresh flows start at virtual time; they do not
-/// hold it down, so it follows the steady one, and both sides have a half.
+/// A steady tenant competes with flows that have a new name for every request. New flows start at virtual time and do
+/// not keep it from rising, so virtual time follows the steady tenant, and both sides get a half.
 #[test]
 fn names_that_are_fresh_with_every_request_do_not_hold_the_steady_one_up() {
     let mut scene = Scene::new(1, &tenants(""));
@@ -95,7 +97,7 @@ fn names_that_are_fresh_with_every_request_do_not_hold_the_steady_one_up() {
     assert!(count(&order, 's').abs_diff(80) <= 2, "{order}");
 }
 
-/// Ten fresh names wait at any time: the steady tenant is one of eleven.
+/// Ten new names wait at any time, so the steady tenant gets one of eleven parts.
 #[test]
 fn the_steady_one_gets_its_part_of_those_present() {
     let mut scene = Scene::new(1, &tenants("")).without_oracle();
@@ -117,7 +119,8 @@ fn the_steady_one_gets_its_part_of_those_present() {
     assert!(steady.abs_diff(200) <= 2, "{steady} of 2200");
 }
 
-/// Held while virtual time rose by 10: a is lifted by no more than that, and only to virtual time.
+/// a was held while virtual time rose by 10. Its score is lifted by no more than 10, and at most to
+/// virtual time.
 #[test]
 fn who_was_held_keeps_nothing_of_what_it_missed() {
     let mut scene = Scene::new(1, &tenants(""));
@@ -135,9 +138,9 @@ fn who_was_held_keeps_nothing_of_what_it_missed() {
     assert_eq!((score, virtual_time), ("10.000".into(), "10.000".into()));
 }
 
-/// a may have one request in flight, and ends one for two of b's: it is served at its cap and falls behind. When it
-/// is ready again it is lifted by what virtual time rose while it was at its cap, less what its own request put its
-/// score up: what it was served at its cap is not charged a second time.
+/// a has a cap of one request, and ends one request for every two of b. It is served at its cap and falls behind. When
+/// it is ready again, its score is lifted by the rise of virtual time while it was at its cap, minus the rise of its
+/// score by its own request. So the service that it got at its cap is not charged a second time.
 #[test]
 fn who_was_served_at_its_cap_has_not_paid_twice() {
     let policy = r#"{"share":{"by":"tenant","caps":{"a":1}}}"#;
@@ -155,8 +158,8 @@ fn who_was_served_at_its_cap_has_not_paid_twice() {
     assert_eq!(standing(&scene, "a3").0, "7.000");
 }
 
-/// Slots are divided among the groups that are ready or have requests in flight: a group that only waits, held, has
-/// none, and one whose last request is in flight still has its own.
+/// Slots are divided among the groups that are ready or have requests in flight. A held group that only waits has no
+/// slots. A group whose last request is in flight still has its slots.
 #[test]
 fn slots_are_divided_among_those_ready_or_in_flight() {
     let policy = groups(r#""a":300,"b":100,"c":100"#, true);
@@ -185,7 +188,8 @@ fn slots_are_divided_among_those_ready_or_in_flight() {
     assert_eq!(in_flight(&scene), [3, 0, 1]);
 }
 
-/// Classes of a share node: 4 : 1 in tokens, whatever the order inside and whatever a request turns out to use.
+/// The tokens of the classes of a share node are in the ratio 4 : 1, whatever the order inside the classes and the real
+/// usage of the requests.
 #[test]
 fn classes_share_by_weight_with_the_cheapest_first_in_one_of_them() {
     let classes = r#"[{"name":"chat","weight":4,"queue":"wspt"},{"name":"batch","weight":1}]"#;

@@ -1,5 +1,5 @@
-//! What a waiting request can be told: where it stands, what is before it, and when its turn comes. Asking
-//! changes nothing.
+//! Cases of the state of a waiting request: its flows, the requests before it, and its place. Reading the state changes
+//! nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -89,7 +89,8 @@ fn a_head_without_an_open_worker_is_told_that_it_is_blocked() {
     assert_eq!((waiting.levels[0].readiness, waiting.place), (FlowReadiness::Blocked, Some(0)));
 }
 
-/// The ids of a pool: what waits, and what is in flight in the order of the grants.
+/// Returns the ids of the waiting requests, and those of the requests in flight in the order of the
+/// grants.
 fn ids(pool: &Pool) -> (Vec<Arc<str>>, VecDeque<Arc<str>>) {
     let requests = pool.snapshot().requests;
     let waiting = requests.iter().filter(|r| r.flight.is_none()).map(|r| r.id.clone()).collect();
@@ -99,7 +100,7 @@ fn ids(pool: &Pool) -> (Vec<Arc<str>>, VecDeque<Arc<str>>) {
     (waiting, in_flight.into_iter().map(|(_, id)| id).collect())
 }
 
-/// Ends requests in the order of their grants until nothing is in flight: the grants in their order.
+/// Ends requests in the order of their grants until no request is in flight. Returns the granted requests in order.
 fn grants_to_come(mut pool: Pool) -> Vec<Arc<str>> {
     let (_, mut in_flight) = ids(&pool);
     let mut grants = Vec::new();
@@ -116,7 +117,8 @@ fn grants_to_come(mut pool: Pool) -> Vec<Arc<str>> {
     grants
 }
 
-/// The shapes of random pools for this: nothing expires, or a prediction would have to know the time.
+/// Returns the shapes of the random pools. No request expires in them, because a prediction would have to know the
+/// times.
 fn shapes() -> Vec<(&'static str, WorkloadShape)> {
     let lasting = |(name, shape)| (name, WorkloadShape { limits: false, timeouts: false, ..shape });
     WorkloadShape::quick().into_iter().map(lasting).collect()
@@ -156,8 +158,8 @@ fn the_place_of_a_request_is_the_number_of_grants_before_it() {
     assert!(told > 1000 && never > 100, "{told} had a place, {never} had none");
 }
 
-/// The place is told as if nothing expired: how long each grant takes is not known. A request that may not wait at all
-/// has one too.
+/// A place is computed as if no request expired, because the time until each grant is not known. A request with a
+/// timeout of 0 has a place too.
 #[test]
 fn a_place_is_told_as_if_nothing_expired() {
     let mut scene = Scene::new(1, r#"{"share":{"by":"tenant","queue":"edf"}}"#);
@@ -170,7 +172,8 @@ fn a_place_is_told_as_if_nothing_expired() {
     assert_eq!((place("r4"), place("r3"), place("r2")), (Some(0), Some(1), Some(2)));
 }
 
-/// A sink that asks why, of every request, and keeps the decisions without the reasons.
+/// A sink that requests an explanation of every grant, and keeps the decisions without the
+/// explanations.
 struct Curious(Vec<Decision>);
 
 impl DecisionSink for Curious {

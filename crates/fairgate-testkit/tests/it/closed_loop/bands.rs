@@ -1,5 +1,5 @@
-//! Strict classes that always have something waiting: a capped class holds as many slots as its cap, and leaves exactly
-//! the rest to those below.
+//! Tests of strict classes that always have requests waiting. A capped class holds as many slots as its cap, and leaves
+//! exactly the other slots to the classes below.
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
@@ -10,7 +10,8 @@ use crate::closed_loop::seeds;
 use crate::closed_loop::sizes::{self, Estimate};
 use crate::closed_loop::world::{Source, World, policy, worker};
 
-/// The slots that each class holds where all have something waiting: its cap, as far as those above leave any.
+/// Returns the number of slots that each class holds if all classes have requests waiting. It is the class's cap, or
+/// less if the classes above leave fewer slots.
 fn slots_of_classes(slots: u64, caps: &[Option<u64>]) -> Vec<u64> {
     let mut left = slots;
     let take = |cap: &Option<u64>| {
@@ -21,7 +22,7 @@ fn slots_of_classes(slots: u64, caps: &[Option<u64>]) -> Vec<u64> {
     caps.iter().map(take).collect()
 }
 
-/// A random cap for each class; the last has none, so no slot stays free.
+/// Draws a cap for each class except the last, so that no slot stays free.
 fn random_caps(rng: &mut SeededRng, classes: usize, slots: u64) -> Vec<Option<u64>> {
     let mut caps: Vec<_> = (1..classes).map(|_| Some(rng.range(0..=slots / 2))).collect();
     caps.push(None);
@@ -37,7 +38,7 @@ fn bands(caps: &[Option<u64>], inside: &str) -> String {
     format!(r#"{{"bands":{{"by":"class","classes":[{}],{inside}}}}}"#, classes.join(","))
 }
 
-/// Checks the slots of every class after each of so many steps.
+/// Checks the number of slots of every class after each step.
 fn holds(world: &mut World, ledger: &mut Ledger, caps: &[Option<u64>], slots: u64, seed: u64) {
     let expected = slots_of_classes(slots, caps);
     for step in 0..1500 {

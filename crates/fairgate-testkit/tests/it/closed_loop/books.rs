@@ -1,37 +1,40 @@
-//! What an outsider writes down about each flow: grants, costs in flight, and tokens really used.
+//! Counts grants, costs in flight and really used tokens of each flow, independently of the pool.
 
 use crate::closed_loop::world::{Step, World};
 
-/// One flow, that is one source.
+/// The counts of one flow, which is one source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Books {
     pub(crate) weight: i128,
     pub(crate) grants: u64,
-    /// Tokens really used by what ended.
+    /// Tokens that the ended requests really used.
     pub(crate) used: i128,
-    /// Costs of what is in flight.
+    /// Summed costs of the requests in flight.
     pub(crate) in_flight_cost: i128,
     pub(crate) in_flight: u64,
-    /// What was charged right before the last grant, and the most that ever was.
+    /// Tokens that were charged right before the last grant.
     before_grant: i128,
+    /// The highest number of tokens that was ever charged.
     peak: i128,
-    /// One cost and the errors since that grant; and the most that this has been.
+    /// The cost of the last grant plus the errors of the requests that ended since then.
     current: i128,
+    /// The highest value of `current` so far.
     pub(crate) worst: i128,
 }
 
 impl Books {
-    /// Tokens of what ended and costs of what is in flight.
+    /// Returns the tokens of the ended requests plus the costs of the requests in flight.
     pub(crate) fn charged(&self) -> i128 {
         self.used + self.in_flight_cost
     }
 
-    /// How far it has risen since right before its last grant.
+    /// Returns the growth of the charged tokens since right before the last grant.
     pub(crate) fn rise(&self) -> i128 {
         self.charged() - self.before_grant
     }
 
-    /// How far it is below the most that it was charged at any time: what refunds took back.
+    /// Returns the difference between the highest number of charged tokens so far and the present
+    /// number, which refunds caused.
     pub(crate) fn fall(&self) -> i128 {
         self.peak - self.charged()
     }
@@ -59,7 +62,7 @@ impl Books {
     }
 }
 
-/// The books of all sources.
+/// The counts of all sources.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     pub(crate) flows: Vec<Books>,
@@ -71,7 +74,7 @@ impl Ledger {
         Self { flows: weights.iter().map(flow).collect() }
     }
 
-    /// Writes one step down; `each` looks at the books after the end and after each grant.
+    /// Counts one step. Calls `each` with all counts after the end and after each grant.
     pub(crate) fn follow(&mut self, step: &Step, world: &World, mut each: impl FnMut(&[Books])) {
         if let Some(number) = step.ended {
             let request = &world.requests[number];
@@ -85,7 +88,7 @@ impl Ledger {
         }
     }
 
-    /// The tokens charged to all.
+    /// Returns the number of tokens charged to all sources.
     pub(crate) fn total(&self) -> i128 {
         self.flows.iter().map(Books::charged).sum()
     }

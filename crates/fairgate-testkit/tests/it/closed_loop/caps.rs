@@ -1,5 +1,5 @@
-//! A flow that may have one request in flight, beside seven without a cap, on eight slots: by weight it is due one slot,
-//! which is all that its cap allows.
+//! Tests of a flow with a cap of one request beside seven flows without a cap, on eight slots. By weight the flow is
+//! due one slot, which is also its cap.
 
 use std::sync::Mutex;
 
@@ -15,7 +15,8 @@ use crate::closed_loop::world::{Source, World, policy, worker};
 
 const SLOTS: u64 = 8;
 
-/// (tokens of an eighth of all, slot-time of one slot, what the meter calls cap use), in thousandths.
+/// Returns three numbers about the capped flow in thousandths: its tokens relative to an eighth of all tokens, its slot
+/// time relative to one slot, and the cap use that the meter reports.
 fn capped(sizes: &'static Sizes, estimate: Estimate, queue: &str, seed: u64) -> (i128, u64, u64) {
     let text = format!(r#"{{"share":{{"by":"tenant","caps":{{"t0":1}},"queue":"{queue}"}}}}"#);
     let mut config = PoolConfig::new(SLOTS, policy(&text));

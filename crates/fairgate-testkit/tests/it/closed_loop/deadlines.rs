@@ -1,5 +1,5 @@
-//! Requests with deadlines in closed loops: earliest deadline first keeps every deadline that can be kept, and asking for
-//! a short one gives a tenant nothing that is another's.
+//! Tests of requests with deadlines in closed loops. Earliest deadline first keeps every deadline that can be kept, and
+//! a tenant with short deadlines does not get the service of another tenant.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use fairgate_testkit::workload::SeededRng;
 use crate::closed_loop::seeds;
 use crate::closed_loop::world::policy;
 
-/// One service, in microseconds.
+/// Time that each request runs, in microseconds.
 const UNIT: u64 = 1000;
 
-/// A request of a set of which each can start before its deadline.
+/// A request of a set in which every request can start before its deadline.
 #[derive(Clone, Copy, Debug)]
 struct Task {
-    /// In whole units.
+    /// Time of arrival, in whole units.
     arrives: u64,
-    /// From its arrival to its deadline, in microseconds.
+    /// Time from the arrival to the deadline, in microseconds.
     timeout: u64,
 }
 
-/// A random set that can be kept: each request has a unit of its own in which it could start, not before it arrives, and
-/// its deadline is after the start of that unit.
+/// Draws a set of requests whose deadlines can all be kept. Each request has its own unit of time in which it could
+/// start. The unit does not begin before the arrival, and the deadline is after its beginning.
 fn feasible(rng: &mut SeededRng) -> Vec<Task> {
     let length = rng.range(5..=80);
     // Dense sets leave no unit free, sparse ones let the pool run empty.
@@ -52,8 +52,8 @@ fn feasible(rng: &mut SeededRng) -> Vec<Task> {
     tasks
 }
 
-/// How many requests of a set miss their deadlines in one queue of this order. All that arrives at a unit is there before
-/// a request is chosen for it: the flow is held until then.
+/// Returns the number of requests of a set that miss their deadlines in a queue of this order. All requests that arrive
+/// at a unit are submitted before a request is chosen, because the flow is held until then.
 fn missed(tasks: &[Task], order: &str) -> usize {
     let text = format!(r#"{{"share":{{"by":"tenant","queue":"{order}"}}}}"#);
     let mut pool = Pool::new(PoolConfig::new(1, policy(&text)));
@@ -100,14 +100,14 @@ fn earliest_deadline_first_keeps_every_deadline_that_can_be_kept() {
     assert!(by_arrival * 50 > requests, "the sets are too easy: fcfs misses {by_arrival}");
 }
 
-/// What two tenants got who keep the same number of requests waiting, of which one lets its own wait for a millisecond
-/// at most and sends the next as soon as one has expired.
+/// The tokens of two tenants that keep the same number of requests waiting. The hasty tenant's requests expire after at
+/// most a millisecond, and it then sends the next request at once.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     hasty: u64,
     calm: u64,
     expired: u64,
-    /// The largest request times the slots.
+    /// Tokens of the largest request, times the number of slots.
     in_flight_most: u64,
     within_bound: bool,
 }
@@ -123,7 +123,7 @@ struct Loop {
     now: u64,
     next_id: u64,
     size_most: u64,
-    /// What is to come, by time and number: submits of the hasty, and ends.
+    /// Planned submits of the hasty tenant and planned ends of requests, by time and number.
     plan: BTreeMap<(u64, u64), Planned>,
     used: BTreeMap<&'static str, u64>,
     expired: u64,
@@ -191,8 +191,9 @@ impl Loop {
     }
 }
 
-/// Plays until both have had thousands of requests' worth. The requests of the hasty come one after the other, so that
-/// one of them always waits, or all at once, so that all expire together.
+/// Runs until both tenants have used the tokens of thousands of requests. If `spread`, the hasty tenant's requests
+/// arrive one after the other, so that one of them always waits. Otherwise they arrive at once, so that all expire
+/// together.
 fn beside_the_hasty(text: &str, spread: bool, seed: u64) -> Outcome {
     let mut rng = SeededRng::new(seed);
     let slots = rng.range(1..=6);
@@ -244,7 +245,8 @@ fn a_tenant_that_asks_for_a_millisecond_gets_its_share_and_no_more() {
     }
 }
 
-/// Who has nothing waiting for a moment, because all of it has expired, loses what was due to it then.
+/// A tenant that has no waiting requests for a moment, because all have expired, loses the service that was due in that
+/// time.
 #[test]
 fn a_tenant_whose_requests_all_expire_at_once_gains_nothing() {
     for text in SHARED {
@@ -257,7 +259,7 @@ fn a_tenant_whose_requests_all_expire_at_once_gains_nothing() {
     }
 }
 
-/// What the share node protects from: in one `edf` queue the short deadline takes everything.
+/// Without a share node, in one `edf` queue, the tenant with the short deadlines gets everything.
 #[test]
 fn in_one_queue_the_hasty_takes_all() {
     let text = r#"{"share":{"by":"class","queue":"edf"}}"#;

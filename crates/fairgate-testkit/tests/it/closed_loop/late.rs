@@ -1,4 +1,5 @@
-//! Queues with a longest wait: nobody overtakes the oldest request that is late and could run.
+//! Tests of queues with a longest wait. No request overtakes the oldest late request that has an
+//! open worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -12,15 +13,15 @@ use crate::closed_loop::seeds;
 use crate::closed_loop::sizes;
 use crate::closed_loop::world::{Source, World, policy, worker};
 
-/// What an outsider knows of the queues and the workers.
+/// The state of the queues and workers, counted independently of the pool.
 struct Watch {
     max_wait: u64,
-    /// By source, in the order of arrival.
+    /// Waiting requests of each source, in the order of arrival.
     waiting: Vec<BTreeSet<usize>>,
-    /// By worker.
+    /// Number of slots of each worker.
     slots: BTreeMap<&'static str, u64>,
     in_flight: BTreeMap<String, u64>,
-    /// How many late requests went, and how many of them before others that their queue's order puts first.
+    /// Number of grants of the oldest late request of a source.
     late: u64,
     grants: u64,
 }
@@ -34,7 +35,8 @@ impl Watch {
         self.slots.keys().filter(|name| is_allowed(name)).any(|name| is_free(name))
     }
 
-    /// The oldest request of a source that is late and could run.
+    /// Returns the oldest late request of a source that has an open worker; `None` if there is
+    /// none.
     fn oldest_late(&self, world: &World, source: usize, at: u64) -> Option<usize> {
         let is_late = |number: &usize| at - world.requests[*number].submitted_at >= self.max_wait;
         let late = self.waiting[source].iter().copied().take_while(is_late);

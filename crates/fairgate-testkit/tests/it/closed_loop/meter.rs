@@ -1,5 +1,5 @@
-//! The meter where flows come and go: whether always ready, capped, held, idle or tied to a worker, what each gets stays
-//! near what it is due.
+//! Tests of the meter with flows that come and go. Each flow gets nearly what it is due, whether it is always ready,
+//! capped, held, idle or pinned to a worker.
 
 use std::sync::Mutex;
 
@@ -12,8 +12,8 @@ use crate::closed_loop::seeds;
 use crate::closed_loop::sizes::{self, Estimate};
 use crate::closed_loop::world::{Source, World, policy, service_us, worker};
 
-/// Two flows are always ready. One is at its cap most of the time, one is held now and then, one sends a request and
-/// is idle after it, one comes under a fresh name each time, and one may run on one of the workers only.
+/// Runs a pool with seven sources. Two are always ready, one is mostly at its cap, one is sometimes held, one is idle
+/// after each request, one uses a new name for each request, and one may run only on one worker.
 fn play(seed: u64) -> u128 {
     let mut rng = SeededRng::new(seed);
     let slots = rng.range(4..=8);

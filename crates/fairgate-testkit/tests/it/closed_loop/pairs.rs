@@ -1,4 +1,5 @@
-//! share: flows that are ready whenever a slot is free, pair by pair.
+//! Tests of share nodes whose flows are ready whenever a slot is free. Flows are compared pair by
+//! pair.
 //!
 //! Let Eᵢ be what a flow was charged: tokens really used by what ended, and costs of what is in flight. All flows wait
 //! before the first grant, so at i's last grant Eᵢ/wᵢ ≤ Eⱼ/wⱼ. Since then Eᵢ has risen by the cost of that grant and by
@@ -24,7 +25,7 @@ use crate::closed_loop::seeds;
 use crate::closed_loop::sizes::{self, Estimate, Sizes};
 use crate::closed_loop::world::{Source, World, policy, worker};
 
-/// What keeps requests waiting.
+/// The limit because of which requests wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Capacity,
@@ -33,13 +34,15 @@ enum Limit {
     Rates,
 }
 
-/// No event grants more than this, so a flow that has one more waiting never runs empty.
+/// Greatest number of requests in flight. No event grants more requests, so a flow with one more
+/// waiting request never becomes empty.
 const MOST_IN_FLIGHT: u64 = 32;
 
 impl Limit {
     const ALL: [Self; 4] = [Self::Capacity, Self::Slots, Self::BusyThreshold, Self::Rates];
 
-    /// A pool that this limits, for requests of so many tokens.
+    /// Builds the configuration of a pool with this limit, for requests of `mean` tokens on
+    /// average.
     fn config(self, policy_text: &str, mean: u64, rng: &mut SeededRng) -> PoolConfig {
         let large = PoolConfig::new(MOST_IN_FLIGHT, policy(policy_text));
         let free = |name: &str| WorkerChange { name: name.into(), ..WorkerChange::default() };
@@ -68,7 +71,7 @@ impl Limit {
     }
 }
 
-/// Sources of classes with these weights, and a pool whose policy is made of them.
+/// Sources of classes with these weights, and the configuration of their pool.
 struct Setting {
     limit: Limit,
     weights: Vec<u64>,
@@ -104,7 +107,7 @@ impl Setting {
     }
 }
 
-/// How near all seeds came to the bounds, in thousandths.
+/// The greatest values so far relative to their bounds, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nearest {
     pair: i128,
@@ -120,7 +123,8 @@ impl Nearest {
     }
 }
 
-/// No flow is ahead of another by more than the bound; how near the worst ones came to their own worst, in thousandths.
+/// Checks that no flow is ahead of another by more than the bound. Returns the greatest distance relative to the worst
+/// case of its pair, in thousandths.
 fn check_pairs(flows: &[Books]) -> i128 {
     let mut nearest = 0;
     for (i, a) in flows.iter().enumerate() {
@@ -135,7 +139,8 @@ fn check_pairs(flows: &[Books]) -> i128 {
     nearest
 }
 
-/// What the meter says of each flow: got is what was charged, and as near to due as it says; how near, in thousandths.
+/// Checks the meter of each flow: `got` must be the charged tokens, and its difference from `due` must be within the
+/// bound. Returns the greatest difference relative to its bound, in thousandths.
 fn check_meter(world: &World, ledger: &Ledger) -> u128 {
     let mut nearest = 0;
     let nodes = world.pool.fairness();
@@ -149,7 +154,7 @@ fn check_meter(world: &World, ledger: &Ledger) -> u128 {
     nearest
 }
 
-/// Plays until every flow has had so many grants.
+/// Runs until every flow has had this many grants.
 fn play(setting: Setting, grants: u64, seed: u64) -> Nearest {
     let mut world = World::new(setting.config, setting.sources, seed).shuffled();
     let mut ledger = Ledger::new(&setting.weights);
@@ -193,7 +198,7 @@ fn run(
     nearest
 }
 
-/// Says what was tried when it fails.
+/// Prints a text if the test fails.
 struct OnPanic(String);
 
 impl Drop for OnPanic {
@@ -210,7 +215,7 @@ fn no_flow_is_ahead_of_another_by_more_than_one_cost_and_the_errors_in_flight() 
     run("pairs of flows", 24, 300, &workloads, &Estimate::ALL);
 }
 
-/// The traces, and of the built-in sizes those that are like them.
+/// Returns the traces, and the built-in sizes that resemble them.
 fn like_traces() -> Vec<&'static Sizes> {
     sizes::all().iter().filter(|sizes| sizes.name != "two kinds").collect()
 }
@@ -222,7 +227,7 @@ fn after_two_thousand_grants_each_tokens_are_within_one_percent_of_the_weights()
     assert!(nearest.ratio <= 10, "{nearest:?}");
 }
 
-/// Where requests are charged four times what they use until they end, what is in flight is four times as much.
+/// If requests are charged four times their usage until they end, the charges in flight are four times as high.
 #[test]
 fn with_estimates_of_four_times_they_are_after_eight_thousand() {
     let nearest = run("ratios at four times", 4, 8000, &like_traces(), &[Estimate::FourTimes]);

@@ -19,7 +19,7 @@ use crate::closed_loop::world::{Source, World, policy};
 
 const MINUTE: u64 = 60_000_000;
 
-/// What a worker may take in any minute, in requests or tokens times 60 000 000.
+/// The amount that a worker may take in any minute, in requests or tokens times 60 000 000.
 struct Allowed {
     per_minute: u64,
     burst_seconds: u64,
@@ -34,10 +34,10 @@ impl Allowed {
     }
 }
 
-/// Takes and refunds in the order of time.
+/// Amounts taken and refunded, in the order of time.
 type Timeline = Vec<(u64, i128)>;
 
-/// The most that is taken less refunds within a minute, from any take on.
+/// Returns the greatest amount taken minus refunds within any minute.
 fn most_in_a_minute(timeline: &Timeline) -> i128 {
     let mut most = 0;
     for (from, (start, _)) in timeline.iter().enumerate() {
@@ -64,7 +64,8 @@ fn in_any_minute_grants_less_refunds_are_at_most_rate_burst_and_one_request() {
     assert!(requests > 600 && tokens > 600, "rates did not bind: {requests} and {tokens} ‰");
 }
 
-/// How much of what is allowed was used in the busiest minute, in thousandths: requests and tokens.
+/// Returns the used part of the allowed requests and of the allowed tokens in the busiest minute,
+/// in thousandths.
 fn one_worker(seed: u64) -> (u128, u128) {
     let mut rng = SeededRng::new(seed);
     let workloads = sizes::all();

@@ -1,4 +1,5 @@
-//! A flow that could not go for an hour, and goes on: it does not make up for what it missed.
+//! Tests of a flow that was not ready for an hour. It does not catch up on the service that it
+//! missed.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -16,7 +17,7 @@ use crate::closed_loop::world::{Source, World, policy, service_us, worker};
 const HOUR: u64 = 3_600_000_000;
 const SLOTS: u64 = 8;
 
-/// Why the flow could not go.
+/// The reason why the flow was not ready.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     /// An operator held it.
@@ -25,14 +26,14 @@ enum Kept {
     Paused,
 }
 
-/// How long requests run on average.
+/// Returns the mean time that requests run, in microseconds.
 fn mean_service_us(sizes: &Sizes) -> u64 {
     let mut rng = SeededRng::new(1);
     (0..1000).map(|_| service_us(sizes.draw(&mut rng))).sum::<u64>() / 1000
 }
 
-/// Over ten service times after the hour: the tokens of the kept flow's grants, those of all, and the largest request
-/// that was granted in that time or still in flight from before.
+/// Returns three numbers of tokens over ten service times after the hour: those of the kept flow's grants, those of all
+/// grants, and those of the largest request that was in flight.
 fn after_an_hour(
     kept: Kept,
     weights: &[u64],

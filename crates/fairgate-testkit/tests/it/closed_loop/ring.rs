@@ -1,4 +1,4 @@
-//! drr where a worker's slots bind, and what its meter says of quanta that are not shares.
+//! Tests of drr if a worker's slots are the limit, and of the meter of a drr node.
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::PoolConfig;
@@ -69,10 +69,10 @@ fn the_meter_shows_that_quanta_are_not_shares_and_share_keeps_them() {
 
 #[derive(Debug)]
 struct Played {
-    /// Tokens of A in thousandths of all.
+    /// Tokens of A, in thousandths of all tokens.
     part_of_a: u64,
     within_bound: bool,
-    /// What A got, in thousandths of what it was due.
+    /// Tokens that A got, in thousandths of the tokens that it was due.
     got_of_due: i128,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers of tokens of requests: from public traces, and built-in ones.
+//! Request sizes in tokens, from public traces and built in.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use fairgate_testkit::test_data;
 use fairgate_testkit::workload::SeededRng;
 
-/// The sizes of one workload: (input, output) tokens.
+/// The request sizes of one workload, as (input, output) tokens.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     pub(crate) name: &'static str,
     list: Vec<(u64, u64)>,
-    /// The mean of input and output together.
+    /// Mean of input and output tokens together.
     mean: u64,
 }
 
@@ -23,25 +23,25 @@ impl Sizes {
         Self { name, list, mean }
     }
 
-    /// Any of them.
+    /// Draws one of the sizes.
     pub(crate) fn draw(&self, rng: &mut SeededRng) -> (u64, u64) {
         rng.one_of(&self.list)
     }
 
-    /// The tokens of all of them, on average.
+    /// Returns the mean number of tokens of a request.
     pub(crate) fn mean(&self) -> u64 {
         self.mean
     }
 }
 
-/// What a request is said to cost before it runs.
+/// The estimate of a request's cost before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Estimate {
-    /// What it will use.
+    /// Exactly the tokens that the request will use.
     Exact,
-    /// What requests use on average.
+    /// The mean number of tokens of a request.
     Mean,
-    /// Four times what it will use.
+    /// Four times the tokens that the request will use.
     FourTimes,
 }
 
@@ -57,7 +57,7 @@ impl Estimate {
     }
 }
 
-/// Every workload that can be had here; at least the built-in ones.
+/// Returns all workloads that are available here, which are at least the built-in ones.
 pub(crate) fn all() -> &'static [Sizes] {
     static ALL: OnceLock<Vec<Sizes>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -72,7 +72,7 @@ pub(crate) fn all() -> &'static [Sizes] {
     })
 }
 
-/// The workload of that name, else the first built-in one.
+/// Returns the workload with this name, or the first built-in workload if it is not available.
 pub(crate) fn named(name: &str) -> &'static Sizes {
     let found = all().iter().find(|sizes| sizes.name == name);
     found.unwrap_or_else(|| named(BUILT_IN))
@@ -80,8 +80,8 @@ pub(crate) fn named(name: &str) -> &'static Sizes {
 
 const BUILT_IN: &str = "long tail";
 
-/// Sizes that need no file: a long tail like that of the traces, and two kinds of requests that differ by a factor of
-/// a hundred.
+/// Generates sizes without a file. The first workload has a long tail like the traces. The second has two kinds of
+/// requests whose sizes differ by a factor of a hundred.
 fn built_in() -> [Sizes; 2] {
     let mut rng = SeededRng::new(2023);
     let tail = (0..4096).map(|_| {
@@ -95,8 +95,8 @@ fn built_in() -> [Sizes; 2] {
     [Sizes::new(BUILT_IN, tail), Sizes::new("two kinds", two)]
 }
 
-/// The columns `input_tokens` and `output_tokens` of a table, unpacked by `gzip` where it ends in gz; nothing where
-/// the file or the tool is not there.
+/// Reads the columns `input_tokens` and `output_tokens` of a table, with `gzip` if the name ends with gz. Returns
+/// `None` if the file or the tool does not exist.
 fn csv(name: &'static str, path: &Path) -> Option<Sizes> {
     let text = if path.extension()? == "gz" {
         let mut gzip = Command::new("gzip");

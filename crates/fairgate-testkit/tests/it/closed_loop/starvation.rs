@@ -1,4 +1,4 @@
-//! Nobody who waits and could run is left out for ever.
+//! Tests that no flow with waiting requests that could run waits for ever.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use crate::closed_loop::seeds;
 use crate::closed_loop::sizes::{self, Estimate, Sizes};
 use crate::closed_loop::world::{Source, World, policy, worker};
 
-/// Any workload, and any way to estimate it.
+/// Draws a workload and a kind of estimate.
 fn any(rng: &mut SeededRng) -> (&'static Sizes, Estimate) {
     let workloads = sizes::all();
     (&workloads[rng.index(workloads.len())], rng.one_of(&Estimate::ALL))

@@ -1,5 +1,5 @@
-//! A pool in virtual time, and sources in closed loops: whoever is granted a request runs it for a time that grows
-//! with its tokens, releases it with what it really used, and has the next one waiting already.
+//! A pool in virtual time with sources in closed loops. A granted request runs for a time that grows with its tokens,
+//! and is released with its real usage. Its source already has the next request waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use fairgate_testkit::workload::SeededRng;
 
 use crate::closed_loop::sizes::{Estimate, Sizes};
 
-/// Who sends requests, and keeps so many of them waiting.
+/// A source of requests, which keeps a fixed number of requests waiting.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) by: Attribute,
@@ -23,21 +23,21 @@ pub(crate) struct Source {
     pub(crate) waiting: usize,
     pub(crate) sizes: &'static Sizes,
     pub(crate) estimate: Estimate,
-    /// A fixed size in place of those.
+    /// Size of all requests; `None` to draw it from `sizes`.
     pub(crate) size: Option<(u64, u64)>,
-    /// Every request comes under a name of its own.
+    /// True if every request has its own flow name.
     pub(crate) fresh: bool,
-    /// How long it is idle at most between the end of a request and its next; without this it never is.
+    /// Longest idle time in microseconds between the end of a request and the next; `None` if the source is never idle.
     pub(crate) idle_us: Option<u64>,
-    /// The workers it may run on; each request may have one of several lists.
+    /// Allow-lists of workers. Each request has one of these lists; `None` allows all workers.
     pub(crate) allow: Vec<Option<Vec<&'static str>>>,
     pub(crate) priorities: i64,
-    /// Whether requests state a quota that is not their cost, and end with another.
+    /// If set, requests state a quota other than their cost, and end with a different quota.
     pub(crate) quotas: Option<u64>,
 }
 
 impl Source {
-    /// A source named by a tenant or class that keeps three requests waiting, whose sizes are known exactly.
+    /// Creates a source with this value of an attribute. It keeps three requests waiting and estimates exactly.
     pub(crate) fn new(by: Attribute, name: &str, sizes: &'static Sizes) -> Self {
         Self {
             by,
@@ -54,7 +54,7 @@ impl Source {
         }
     }
 
-    /// The same on these workers only.
+    /// Allows only these workers.
     pub(crate) fn on(mut self, workers: &[&'static str]) -> Self {
         self.allow = vec![Some(workers.to_vec())];
         self
@@ -75,14 +75,14 @@ pub(crate) struct Request {
     input: u64,
     output: u64,
     pub(crate) submitted_at: u64,
-    /// What it takes from a worker's token rate at its grant, and in the end.
+    /// Tokens that the request takes from a worker's token rate, at its grant and finally.
     pub(crate) quota: (u64, u64),
     pub(crate) allow: Option<Vec<&'static str>>,
-    /// Where it runs or ran.
+    /// Worker that runs or ran the request; `None` before the grant, or without workers.
     pub(crate) worker: Option<Arc<str>>,
 }
 
-/// One event and what it led to. Requests are told by their numbers, in the order of submits.
+/// One event and its results. Requests are given by their numbers in the order of submits.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) at: u64,
@@ -91,7 +91,7 @@ pub(crate) struct Step {
     pub(crate) granted: Vec<usize>,
 }
 
-/// What is to come.
+/// A planned event.
 enum Planned {
     Submit(usize),
     FirstToken(usize),
@@ -110,12 +110,13 @@ pub(crate) struct World {
     planned: u64,
     has_workers: bool,
     ticked_at: Option<u64>,
-    /// The capacity, until all sources have something waiting.
+    /// The capacity to set once all sources have requests waiting; `None` afterwards.
     opens_with: Option<u64>,
 }
 
 impl World {
-    /// All sources have their requests waiting before the first slot is there.
+    /// Creates a pool without slots. It gets its slots when all sources have their requests
+    /// waiting.
     pub(crate) fn new(mut config: PoolConfig, sources: Vec<Source>, seed: u64) -> Self {
         let opens_with = Some(std::mem::take(&mut config.capacity));
         let to_submit = (0..sources.len()).flat_map(|s| vec![s; sources[s].waiting]).collect();
@@ -134,7 +135,7 @@ impl World {
         }
     }
 
-    /// Sets the order of the first requests by chance: no source comes before the others by its number.
+    /// Shuffles the first requests, so that the number of a source does not matter.
     pub(crate) fn shuffled(mut self) -> Self {
         let slice = self.to_submit.make_contiguous();
         for i in (1..slice.len()).rev() {
@@ -144,7 +145,7 @@ impl World {
         self
     }
 
-    /// The next event: a submit that is due, else what comes first in time.
+    /// Applies the next event: a submit if one is due, otherwise the earliest planned event.
     pub(crate) fn step(&mut self) -> Step {
         if let Some(source) = self.to_submit.pop_front() {
             return self.submit(source);
@@ -186,12 +187,12 @@ impl World {
         }
     }
 
-    /// An event now.
+    /// Applies an event at the present time.
     pub(crate) fn happen(&mut self, event: Event) -> Step {
         self.apply(event, None, None)
     }
 
-    /// The requests that run.
+    /// Returns the requests in flight.
     pub(crate) fn in_flight(&self) -> Vec<usize> {
         let end = |planned: &Planned| match planned {
             Planned::End(number) => Some(*number),
@@ -200,7 +201,7 @@ impl World {
         self.plan.values().filter_map(end).collect()
     }
 
-    /// An event at a later time.
+    /// Plans an event for a later time.
     pub(crate) fn plan(&mut self, at: u64, event: Event) {
         self.put(at, Planned::Event(event));
     }
@@ -273,7 +274,7 @@ impl World {
         Step { at: self.now, submitted, ended, granted }
     }
 
-    /// A granted request reads its input, then writes its output.
+    /// Plans the first token and the end of a granted request.
     fn run(&mut self, number: usize) {
         let Request { input, output, .. } = self.requests[number];
         let jitter = self.rng.range(80..=120);
@@ -294,7 +295,7 @@ fn decode_us(output: u64) -> u64 {
     5_000 * output
 }
 
-/// How long a request of these sizes runs, on average.
+/// Returns the mean time in microseconds that a request of these sizes runs.
 pub(crate) fn service_us((input, output): (u64, u64)) -> u64 {
     prefill_us(input) + decode_us(output)
 }
@@ -303,7 +304,7 @@ pub(crate) fn policy(text: &str) -> Policy {
     parse_policy(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// A worker with these slots.
+/// Builds a worker with this number of slots.
 pub(crate) fn worker(name: &str, slots: u64) -> WorkerChange {
     WorkerChange { name: name.into(), slots: Some(slots), ..WorkerChange::default() }
 }

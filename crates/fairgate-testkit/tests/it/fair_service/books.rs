@@ -1,31 +1,33 @@
-//! What an outsider writes down about each flow, and how near each inequality comes to being broken.
+//! Counts each flow's service independently of the pool, and checks the inequalities.
 
 use std::collections::BTreeMap;
 
 use crate::fair_service::stage::Request;
 
-/// What an outsider writes down about one flow.
+/// The counts of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Books {
-    /// Its weight or quantum: w or q.
+    /// Weight w or quantum q of the flow.
     pub(crate) weight: i128,
-    /// The largest cost of its requests: c.
+    /// The largest cost c of the flow's requests.
     pub(crate) largest: i128,
-    /// U: the tokens really used by what ended.
+    /// U, the tokens that the ended requests really used.
     pub(crate) used: i128,
-    /// The costs of all that was granted, and how many those were.
+    /// The summed costs of all granted requests.
     pub(crate) costs: i128,
+    /// The number of granted requests.
     pub(crate) grants: i128,
-    /// What is in flight.
+    /// Sums over the requests in flight.
     pub(crate) in_flight: Sums,
-    /// The largest that each of these sums has been.
+    /// The largest value of each of these sums so far.
     pub(crate) most: Sums,
-    /// The least that any granted request costs; and costs or uses.
+    /// The least cost of any granted request.
     pub(crate) least_cost: Option<i128>,
+    /// The least number of tokens that any granted request costs or uses.
     pub(crate) least: Option<i128>,
 }
 
-/// Requests in flight, by their costs; by what they will use; by the larger and by the smaller of both.
+/// Sums over the requests in flight: of their costs, of their usage, and of the larger and the smaller of both.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) cost: i128,
@@ -72,13 +74,13 @@ impl Books {
         self.used += sums.used;
     }
 
-    /// E: what ended by its real tokens, what is in flight by its costs.
+    /// Returns E, the real tokens of the ended requests plus the costs of the requests in flight.
     pub(crate) fn charged(&self) -> i128 {
         self.used + self.in_flight.cost
     }
 }
 
-/// How near each inequality came to being broken, in percent of its right side.
+/// The greatest left side of each inequality so far, in percent of its right side.
 #[derive(Debug, Default)]
 pub(crate) struct Nearest(BTreeMap<&'static str, i128>);
 
@@ -110,13 +112,14 @@ impl Nearest {
     }
 }
 
-/// The flows of one node, pair by pair.
+/// The flows of one node, for comparison pair by pair.
 pub(crate) struct Pairs {
     pub(crate) books: Vec<Books>,
-    /// The least that a running difference of i over j has been since both are watched.
+    /// The least value of the running difference of i over j since both are watched.
     pub(crate) low: Vec<Vec<Option<i128>>>,
-    /// All books as they were right before a flow's last grant, where it has had one, and right after it.
+    /// For each flow, all books right before the flow's last grant; `None` if it has had no grant.
     pub(crate) before: Vec<Option<Vec<Books>>>,
+    /// For each flow, all books right after the flow's last grant; `None` if it has had no grant.
     pub(crate) after: Vec<Option<Vec<Books>>>,
     pub(crate) nearest: Nearest,
 }
@@ -128,7 +131,7 @@ impl Pairs {
         Self { books, low, before: none.clone(), after: none, nearest: Nearest::default() }
     }
 
-    /// From here on the whole books are compared: all flows start at nothing and wait already.
+    /// Starts the comparison with all counts at 0. All flows must be waiting already.
     pub(crate) fn all_wait(mut self) -> Self {
         let n = self.books.len();
         self.low = vec![vec![Some(0); n]; n];
@@ -148,7 +151,7 @@ impl Pairs {
         (0..n).flat_map(move |i| (0..n).filter(move |j| *j != i).map(move |j| (i, j)))
     }
 
-    /// The running difference has risen by no more than this from any earlier moment.
+    /// Checks that the running difference has not risen by more than this since any earlier moment.
     pub(crate) fn rises(
         &mut self,
         what: &'static str,

@@ -58,7 +58,7 @@ use crate::fair_service::books::{Books, Pairs};
 use crate::fair_service::stage::{Leaf, Request, Stage, Watch};
 use crate::fair_service::{Played, played, run};
 
-/// Whether quanta may all be too small for the heads.
+/// The kind of ring, which decides whether all quanta may be too small for the heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ring {
     NoBulk,
@@ -95,7 +95,7 @@ impl DrrWatch {
         Ok(())
     }
 
-    /// After a grant to j.
+    /// Checks the waits of the other classes after a grant to j.
     fn check_wait(&mut self, j: usize) -> Result<(), String> {
         let Pairs { books, after, nearest, .. } = &mut self.pairs;
         let b = books[j];
@@ -129,7 +129,8 @@ impl Watch for DrrWatch {
     }
 }
 
-/// At least the largest cost, or small. Without bulk rounds the first class has enough.
+/// Draws a quantum that is at least the largest cost, or small. In a ring without bulk rounds, the
+/// first class gets a quantum of at least the largest cost.
 fn random_quantum(ring: Ring, first: bool, largest: u64, rng: &mut SeededRng) -> u64 {
     let enough = largest * rng.one_of(&[1, 1, 2, 10]) + rng.range(0..=3);
     let small = largest.div_ceil(rng.one_of(&[1, 2, 3, 5, 50]));

@@ -67,13 +67,13 @@ use crate::fair_service::{Played, played, run};
 struct ShareWatch {
     nodes: Vec<ShareNode>,
     paths: Vec<Vec<(usize, usize)>>,
-    /// All start at nothing.
+    /// True if all flows start with counts of 0.
     fresh: bool,
 }
 
 struct ShareNode {
     pairs: Pairs,
-    /// L, of the flows that are watched.
+    /// L of each watched flow; `None` for a flow that is not watched.
     before: Vec<Option<i128>>,
 }
 
@@ -84,7 +84,7 @@ impl ShareNode {
         Self { pairs: if fresh { pairs.all_wait() } else { pairs }, before }
     }
 
-    /// A flow waits from now on.
+    /// Watches a flow, which waits from now on.
     fn joined(&mut self, flow: usize) {
         if self.before[flow].is_some() {
             return;
@@ -97,13 +97,13 @@ impl ShareNode {
         }
     }
 
-    /// (Uᵢ/wᵢ − Uⱼ/wⱼ)·wᵢ·wⱼ
+    /// Returns (Uᵢ/wᵢ − Uⱼ/wⱼ)·wᵢ·wⱼ.
     fn difference(&self, i: usize, j: usize) -> i128 {
         let (a, b) = (&self.pairs.books[i], &self.pairs.books[j]);
         a.used * b.weight - b.used * a.weight
     }
 
-    /// 2·maxₖ R̂ₖ/wₖ, times both weights; nothing from a start at nothing.
+    /// Returns 2·maxₖ R̂ₖ/wₖ times both weights; 0 if all flows start with counts of 0.
     fn passed(&self, weights: i128, fresh: bool) -> i128 {
         if fresh {
             return 0;
@@ -130,7 +130,7 @@ impl ShareNode {
         Ok(())
     }
 
-    /// Before a grant to j, from a start at nothing.
+    /// Checks the inequalities before a grant to j, if all flows start with counts of 0.
     fn check_grant(&mut self, j: usize) -> Result<(), String> {
         let Pairs { books, before, after, nearest, .. } = &mut self.pairs;
         let b = books[j];
@@ -194,8 +194,8 @@ fn weights_text(name: &str, weights: &[u64]) -> String {
     each.join(",")
 }
 
-/// All wait from a start at nothing; or some traffic first, in which flows come and go, and then one after the
-/// other comes to stay.
+/// Runs a journal of share nodes. Either all flows wait from the start, or flows first come and go, and then one after
+/// the other keeps waiting.
 fn share_journal(mut stage: Stage, mut watch: ShareWatch) -> Played {
     let outcome = match watch.fresh {
         true => from_nothing(&mut stage, &mut watch),
@@ -261,7 +261,7 @@ fn flat(seed: u64) -> Played {
     share_journal(Stage::new(rng, &policy, leaves), watch)
 }
 
-/// Groups, and tenants in each: every node is a pool of its own to its flows.
+/// Runs a journal with groups and tenants inside each group. Every node is checked by itself.
 fn nested(seed: u64) -> Played {
     let mut rng = SeededRng::new(seed);
     let groups = rng.count(2..=4);

@@ -1,4 +1,4 @@
-//! The pool under test, and sources that always have a request waiting.
+//! The pool under test, with sources that always have requests waiting.
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
@@ -8,18 +8,18 @@ use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{JournalWriter, parse_policy};
 use fairgate_testkit::workload::SeededRng;
 
-/// What a flow's requests turn out to use.
+/// The real usage of a flow's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
-    /// What they cost.
+    /// Exactly the cost.
     Exact,
-    /// At most what they cost.
+    /// At most the cost.
     Under,
-    /// Nothing, which counts as one token.
+    /// No tokens, which count as one token.
     Nothing,
-    /// At least what they cost, up to three times that.
+    /// At least the cost, and at most three times the cost.
     Over,
-    /// Any of these.
+    /// Any of the other habits, drawn for each request.
     Any,
 }
 
@@ -38,7 +38,7 @@ impl Habit {
     }
 }
 
-/// A source of requests: one queue at the bottom of the tree.
+/// A source of requests, which has one queue at the bottom of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     pub(crate) attributes: Attributes,
@@ -64,19 +64,19 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What it is charged in the end.
+    /// Returns the tokens that the request is charged at its end.
     pub(crate) fn used(self) -> u64 {
         self.tokens.max(1)
     }
 }
 
-/// Who checks.
+/// Checks each end and each grant.
 pub(crate) trait Watch {
     fn ended(&mut self, request: Request) -> Result<(), String>;
     fn granted(&mut self, request: Request) -> Result<(), String>;
 }
 
-/// What limits how many requests are in flight.
+/// The limit on the number of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Capacity,
@@ -84,7 +84,7 @@ enum Limit {
     Slots,
 }
 
-/// A pool, and what an outsider knows of it.
+/// A pool with its journal, sources and requests.
 pub(crate) struct Stage {
     pub(crate) rng: SeededRng,
     pool: Pool,
@@ -98,12 +98,13 @@ pub(crate) struct Stage {
     most_slots: u64,
 }
 
-/// No event grants more than this many, so with one more waiting a flow never runs empty.
+/// Greatest number of slots. No event grants more requests, so a flow with one more waiting request
+/// never becomes empty.
 const MOST_SLOTS: u64 = 8;
 const BACKLOG: usize = 9;
 
 impl Stage {
-    /// No slot is there yet.
+    /// Creates a pool without slots.
     pub(crate) fn new(mut rng: SeededRng, policy: &str, leaves: Vec<Leaf>) -> Self {
         let policy = parse_policy(policy).expect("a good policy");
         let limit = rng.one_of(&[Limit::Capacity, Limit::Slots]);
@@ -129,19 +130,19 @@ impl Stage {
         }
     }
 
-    /// The same with at most so many slots.
+    /// Sets the greatest number of slots.
     pub(crate) fn with_slots_up_to(mut self, most: u64) -> Self {
         self.most_slots = most;
         self
     }
 
-    /// The sources and the journal so far, for a report.
+    /// Returns the sources and the journal so far as text, for a report.
     pub(crate) fn into_text(self) -> String {
         let journal = self.journal.into_inner();
         format!("{:#?}\n{}", self.leaves, String::from_utf8_lossy(&journal))
     }
 
-    /// One event; the watch hears first what ended, then what was granted, one after the other.
+    /// Applies one event. Calls the watch for the ended request, then for each granted request.
     fn tell(&mut self, event: Event, watch: &mut impl Watch) -> Result<(), String> {
         self.at += 1;
         let at = Micros(self.at);
@@ -164,7 +165,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Another number of slots.
+    /// Changes the number of slots.
     pub(crate) fn change_slots(&mut self, watch: &mut impl Watch) -> Result<(), String> {
         let slots = self.rng.range(1..=self.most_slots);
         let event = match self.limit {
@@ -186,7 +187,7 @@ impl Stage {
         self.tell(Event::Submit(Box::new(submit)), watch)
     }
 
-    /// Ends any of those in flight.
+    /// Ends a random request in flight.
     pub(crate) fn end_one(&mut self, watch: &mut impl Watch) -> Result<(), String> {
         let number = self.in_flight.swap_remove(self.rng.index(self.in_flight.len()));
         let Request { cost, tokens, .. } = self.requests[number];
@@ -204,7 +205,7 @@ impl Stage {
         !self.in_flight.is_empty()
     }
 
-    /// How many sources there are.
+    /// Returns the number of sources.
     pub(crate) fn count(&self) -> usize {
         self.leaves.len()
     }
@@ -216,7 +217,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Many events through which each of these leaves always has something waiting.
+    /// Applies many events. Each of these leaves always has requests waiting.
     pub(crate) fn run(
         &mut self,
         leaves: &[usize],
@@ -239,7 +240,7 @@ impl Stage {
         Ok(())
     }
 
-    /// All wait before the first slot is there.
+    /// Submits the requests of all sources, and then opens the first slots.
     pub(crate) fn start_full(&mut self, watch: &mut impl Watch) -> Result<(), String> {
         for leaf in 0..self.leaves.len() {
             self.fill(leaf, watch)?;

@@ -1,4 +1,5 @@
-//! A closed loop in virtual time: senders that keep a fixed number of requests waiting or in flight.
+//! A closed loop in virtual time, in which senders keep a fixed number of requests waiting or in
+//! flight.
 //!
 //! Each sender has a number of clients. A client sends a request, waits for its slot, runs for the time that the
 //! request's size takes, and sends the next one at once. With more clients than a sender can have in flight, it always
@@ -16,38 +17,40 @@ use fairgate_testkit::workload::SeededRng;
 
 use super::sizes::Size;
 
-/// What a sender says that its requests cost.
+/// The costs that a sender states for its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Estimate {
-    /// What they will use.
+    /// Exactly the tokens that the request will use.
     Exact,
-    /// Anything from a half to twice that.
+    /// From a half of to twice the tokens that the request will use.
     Noisy,
-    /// Input within an eighth, and the mean output of the sender's requests that have ended.
+    /// The input with an error of at most an eighth, plus the mean output of the sender's ended
+    /// requests.
     Learned,
-    /// So many times what they will use.
+    /// This many times the tokens that the request will use.
     Times(u64),
 }
 
-/// Who sends, and what.
+/// A sender, with the attributes and sizes of its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     pub(crate) attributes: Attributes,
     pub(crate) clients: usize,
-    /// Its requests have these sizes, one after the other and then from the beginning.
+    /// Sizes of the requests, in order. After the last size, the first follows again.
     pub(crate) sizes: Vec<Size>,
     pub(crate) estimate: Estimate,
 }
 
-/// What came of one sender.
+/// The results of one sender.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// The real tokens of its requests that were granted.
+    /// Number of tokens that the sender's granted requests really use.
     pub(crate) tokens: u64,
-    /// The time that its requests were in flight, added up over requests.
+    /// Summed time in microseconds for which the sender's requests were in flight.
     pub(crate) slot_us: u128,
-    /// How long each granted request waited, in the order of the grants; and in ended requests.
+    /// The wait of each granted request in microseconds, in the order of the grants.
     pub(crate) waits_us: Vec<u64>,
+    /// The longest wait, counted in ended requests.
     pub(crate) longest_wait_ticks: u64,
 }
 
@@ -65,16 +68,17 @@ pub(crate) struct ClosedLoop {
     senders: Vec<Sender>,
     now: u64,
     requests: Vec<Request>,
-    /// When which request ends, the earliest first.
+    /// Times at which requests end, with the request's index, the earliest first.
     ends: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Per sender: how many it has sent; how many have ended, with how many output tokens.
+    /// For each sender, the number of requests that it has sent.
     sent: Vec<usize>,
+    /// For each sender, the number of its ended requests and their output tokens.
     ended: Vec<(u64, u64)>,
     outcomes: Vec<Outcome>,
 }
 
 impl ClosedLoop {
-    /// Every client has sent its first request.
+    /// Creates a pool in which every client has sent its first request.
     pub(crate) fn start(config: PoolConfig, senders: &[Sender]) -> Self {
         let mut this = Self {
             pool: Pool::new(config),
@@ -97,7 +101,7 @@ impl ClosedLoop {
         this
     }
 
-    /// Goes on until so many more requests have ended.
+    /// Runs until this many more requests have ended.
     pub(crate) fn run(&mut self, ends: usize) {
         for _ in 0..ends {
             self.end_next();
@@ -112,13 +116,13 @@ impl ClosedLoop {
         &self.pool
     }
 
-    /// How long the request has waited that waits the longest.
+    /// Returns the wait so far of the request that has waited longest, in microseconds.
     pub(crate) fn oldest_wait_us(&self) -> u64 {
         let oldest = self.requests.iter().find(|request| !request.granted);
         oldest.map_or(0, |request| self.now - request.submitted_us)
     }
 
-    /// Lets the next request end, and its client send another.
+    /// Ends the next request. Its client then sends another.
     fn end_next(&mut self) {
         loop {
             let end = self.ends.peek().map(|Reverse((at, _))| *at);

@@ -1,4 +1,4 @@
-//! What the page says it measured, measured again: drr beside share, and waits with and without a longest wait.
+//! Repeats the measurements of the page: drr compared with share, and waits with and without a longest wait.
 
 use std::fs;
 
@@ -15,19 +15,19 @@ const SLOTS: u64 = 8;
 const CLIENTS: usize = 12;
 const ENDS: usize = 20_000;
 
-/// Two classes, 4 : 1 where nothing else is said.
+/// Two classes, by default in the ratio 4 : 1.
 struct Case {
     name: &'static str,
     weights: (u64, u64),
     quanta: (u64, u64),
-    /// In the first class; the second is always first come, first served.
+    /// Order of the first class's queue. The second class is always first come, first served.
     queue: &'static str,
     estimates: (Estimate, Estimate),
     sizes: (Vec<Size>, Vec<Size>),
     limit: Limit,
 }
 
-/// What limits how many requests are in flight.
+/// The limit on the number of requests in flight.
 #[derive(Clone, Copy)]
 enum Limit {
     Capacity,
@@ -77,7 +77,7 @@ impl Case {
         ClosedLoop::start(pool(policy, self.limit), &[first, second])
     }
 
-    /// The first class's part of the tokens.
+    /// Returns the first class's part of the tokens, from 0 to 1.
     fn part(&self, policy: &str) -> f64 {
         let mut pool = self.start(policy);
         pool.run(ENDS);
@@ -136,7 +136,7 @@ fn cases(traces: &Traces) -> Vec<Case> {
     ]
 }
 
-/// The README has its numbers too.
+/// Name of the case whose numbers are also in the README.
 const README_CASE: &str = "`wspt` in the first, exact estimates";
 
 const RATIOS: &str = "| the two classes | shares wanted | `share` gives | `drr` gives |";
@@ -169,7 +169,7 @@ fn share_keeps_the_ratio_and_drr_gives_what_the_page_says() {
 
 const WAITS: &str = "| queue | half wait at most | 99 % wait at most | the longest wait |";
 
-/// Twelve clients of one tenant with estimates as a gateway learns them.
+/// Twelve clients of one tenant send requests, with estimates as a gateway learns them.
 #[test]
 fn waits_are_as_the_page_says() {
     let traces = Traces::load();
@@ -212,7 +212,7 @@ fn compare(heading: &str, measured: &str) {
     assert!(said == measured, "the page says\n{said}\nmeasured\n{measured}");
 }
 
-/// The first class's part in steps of so many requests.
+/// Returns the first class's part of the tokens in each step of ended requests.
 fn over_time(case: &Case, policy: &str) -> Vec<f64> {
     let mut pool = case.start(policy);
     let mut before = vec![0, 0];

@@ -1,4 +1,4 @@
-//! `docs/policy.md`: its policies, and what it promises of each.
+//! Reads the policies of `docs/policy.md`, and the page's promises about each.
 //!
 //! A promise names flows that all have requests waiting, what they get, and how exactly. Each flow's part of the whole
 //! is within so many percent of what the ratio says. Below a policy it is a row of a table:
@@ -22,13 +22,13 @@ const POLICY: &str = "json policy";
 const JOURNAL: &str = "jsonl journal";
 const PROMISES: &str = "| while all of these wait | promise | within |";
 
-/// The attributes that a flow's requests have.
+/// A flow, given by the attributes of its requests.
 pub(crate) type Flow = Vec<(Attribute, String)>;
 
-/// A policy, or a journal's first line, with what is promised of it.
+/// A policy or a journal's first line, with the promises about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
-    /// The line of the page on which it begins.
+    /// Number of the line of the page on which the recipe begins.
     pub(crate) line: usize,
     pub(crate) is_header: bool,
     pub(crate) text: String,
@@ -42,14 +42,15 @@ pub(crate) struct Promise {
     pub(crate) kept: Kept,
 }
 
-/// What is kept.
+/// The content of a promise.
 #[derive(Clone, Debug)]
 pub(crate) enum Kept {
-    /// The flows' tokens are in this ratio, each part of the whole within so many percent.
+    /// The flows' tokens are in this ratio. Each flow's part of all tokens deviates by at most this
+    /// percentage.
     Tokens { ratio: Vec<f64>, within_percent: f64 },
-    /// The same for the slots that they hold, on average over time.
+    /// The slots that the flows hold, on average over time, are in this ratio with this tolerance.
     Slots { ratio: Vec<f64>, within_percent: f64 },
-    /// No request waits longer, counted in ended requests.
+    /// No request waits for more than this number of ended requests.
     LongestWait { ticks: u64 },
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn readme() -> String {
     fs::read_to_string(folder().join("../README.md")).expect("the README is there")
 }
 
-/// All policies and journals of the page.
+/// Returns all policies and journals of the page.
 pub(crate) fn recipes(page: &str) -> Vec<Recipe> {
     let mut recipes: Vec<Recipe> = Vec::new();
     // The mark of the block that is open.
@@ -100,7 +101,7 @@ pub(crate) fn recipes(page: &str) -> Vec<Recipe> {
     recipes
 }
 
-/// The cells of a promise, in a table or in a comment.
+/// Returns the cells of a promise in a line of a table or of a comment; `None` for other lines.
 fn row(line: &str, in_table: bool) -> Option<&str> {
     let comment = line.strip_prefix("<!-- promise: ").and_then(|line| line.strip_suffix(" -->"));
     let is_row = in_table && line != PROMISES && !line.starts_with("|--");
@@ -152,12 +153,12 @@ pub(crate) fn attributes(flow: &Flow) -> Attributes {
     flow.iter().fold(Attributes::none(), |all, (attribute, name)| all.with(*attribute, name))
 }
 
-/// Whether everything in a flow is also in another.
+/// Returns true if every attribute of the flow `around` is also in the flow `inner`.
 pub(crate) fn holds(around: &Flow, inner: &Flow) -> bool {
     around.iter().all(|named| inner.contains(named))
 }
 
-/// The table with this first line, to its end.
+/// Returns the table whose first line is `heading`.
 pub(crate) fn table(page: &str, heading: &str) -> String {
     let lines = page.lines().skip_while(|line| *line != heading);
     lines.take_while(|line| line.starts_with('|')).map(|line| format!("{line}\n")).collect()

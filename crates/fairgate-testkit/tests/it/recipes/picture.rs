@@ -1,10 +1,10 @@
-//! The picture of a class's part of the tokens over time.
+//! Draws a class's part of the tokens over time.
 
 use std::fmt::Write as _;
 
-/// One policy's parts, step by step.
+/// The class's parts under one policy, step by step.
 pub(crate) struct Line {
-    /// Its class in the style sheet.
+    /// Class of the line in the style sheet.
     pub(crate) class: &'static str,
     pub(crate) name: &'static str,
     pub(crate) parts: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What the page promises, held against what the flows got.
+//! Compares the promises of the page with the tokens that the flows got.
 
 use fairgate_core::event::{PoolConfig, WorkerChange};
 use fairgate_core::policy::PolicyNode;
@@ -10,11 +10,11 @@ use super::page::{Flow, Kept, Promise, Recipe, attributes, holds, recipes, text}
 use super::sizes::Traces;
 
 const SLOTS: u64 = 8;
-/// More than a sender can have in flight.
+/// Number of clients of each sender, which is more than the sender can have in flight.
 const CLIENTS: usize = 12;
 const ENDS: usize = 12_000;
 
-/// What all senders say their requests cost, but the first in the last of these.
+/// Pairs of estimates: that of the first sender, and that of the other senders.
 const ESTIMATES: [(Estimate, Estimate); 4] = [
     (Estimate::Exact, Estimate::Exact),
     (Estimate::Noisy, Estimate::Noisy),
@@ -85,12 +85,13 @@ fn check(recipe: &Recipe, traces: &Traces) -> Vec<String> {
     recipe.promises.iter().zip(worst).map(report).collect()
 }
 
-/// Whether what the pool says is due can be held against what its flows got: not where a partition divides slots.
+/// Returns true if the meter's `due` can be compared with the flows' tokens, which is false if a partition divides the
+/// slots.
 fn meter_is_exact(config: &PoolConfig) -> bool {
     !matches!(&**config.policy.root(), PolicyNode::Share(share) if share.partition)
 }
 
-/// The flows that no other flow of these promises is inside of: those that send.
+/// Returns the flows that contain no other flow of these promises. Only these flows send requests.
 fn leaves(promises: &[Promise]) -> Vec<Flow> {
     let mut leaves: Vec<Flow> = Vec::new();
     for flow in promises.iter().flat_map(|promise| &promise.flows) {
@@ -116,7 +117,8 @@ fn configs(recipe: &Recipe) -> Vec<PoolConfig> {
     vec![PoolConfig::new(SLOTS, policy), slots]
 }
 
-/// One after the other with sizes of the one trace and of the other, from different places in it.
+/// Builds one sender for each flow. The senders use the two traces in turns, from different
+/// positions.
 fn senders(
     flows: &[Flow],
     (first, others): (Estimate, Estimate),
@@ -134,14 +136,15 @@ fn senders(
     flows.iter().enumerate().map(sender).collect()
 }
 
-/// The flows of share nodes that are further from their due than they should be, by the pool's own account.
+/// Describes the flows of share nodes whose distance from their due exceeds the bound that the pool reports.
 fn outside_bounds(pool: &ClosedLoop) -> Vec<String> {
     let nodes = pool.pool().fairness().into_iter().filter(|node| node.kind == "share");
     let outside = nodes.flat_map(|node| node.flows).filter(|flow| !flow.is_within_bound());
     outside.map(|flow| format!("{} got {}, {:?}", flow.name, flow.got, flow.due)).collect()
 }
 
-/// The largest distance of a flow's part from what it is promised, in percent of that; or the longest wait.
+/// Returns the largest deviation of a flow's part from the promise, in percent of the promised part. For a promise
+/// about waits, returns the longest wait.
 fn deviation(promise: &Promise, senders: &[Flow], outcomes: &[Outcome]) -> f64 {
     let sum = |flow: &Flow, of: fn(&Outcome) -> f64| {
         let inside = senders.iter().zip(outcomes).filter(|(sender, _)| holds(flow, sender));

@@ -19,7 +19,8 @@ impl Size {
         self.input + self.output
     }
 
-    /// How long it runs, in microseconds: 20 000 input tokens and 50 output tokens a second.
+    /// Returns the time that the request runs, in microseconds, at 20 000 input tokens and 50
+    /// output tokens per second.
     pub(crate) fn duration_us(self) -> u64 {
         self.input * 50 + self.output * 20_000
     }
@@ -42,7 +43,7 @@ impl Traces {
     }
 }
 
-/// The last two columns: input and output tokens.
+/// Reads the last two columns of a table, which are input and output tokens.
 fn rows(text: &str) -> Vec<Size> {
     let row = |line: &str| {
         let numbers: Vec<u64> = line.split(',').skip(1).filter_map(|n| n.parse().ok()).collect();
