@@ -19,7 +19,7 @@ pub(crate) const SECRET_NAME: &str = "cache_salts";
 /// Name of the field in a request's body.
 const FIELD: &str = "cache_salt";
 
-/// The prompts that a salt keeps together.
+/// The requests that share one salt, and thus cached prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaltOwner<'a> {
     /// All requests of one tenant, in every pool.

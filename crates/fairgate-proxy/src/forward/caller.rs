@@ -12,8 +12,8 @@ use super::data_plane::DataPlane;
 use crate::identity::{Caller, sent_task_key};
 use crate::refusal::{self, Refusal};
 
-/// Longest wait for a slot after which the claim of a call is not checked again. The reservation was granted just
-/// before the wait, while the claim was in force.
+/// The claim of a task is checked again only after a longer wait for a slot than this. After a
+/// shorter wait, the check at the reservation, just before the wait, is recent enough.
 const RECHECK_AFTER: Duration = Duration::from_millis(200);
 
 impl DataPlane {
@@ -41,7 +41,8 @@ impl DataPlane {
         self.identity.of_task(&key, hash)
     }
 
-    /// Refuses an admitted caller that would be refused now, after its request has waited for a slot.
+    /// Checks the caller again after its request has waited for a slot. Refuses it if it would no
+    /// longer be admitted.
     pub(crate) async fn recheck_caller(
         &self,
         caller: &Caller,
@@ -54,8 +55,8 @@ impl DataPlane {
         }
     }
 
-    /// Refuses an agent that no longer has the claim of its call. If the database is down, the call goes on, because
-    /// its claim was in force when its tokens were reserved.
+    /// Refuses an agent that has lost the claim of its task. If the database is down, the request
+    /// goes on, because the claim was in force when the tokens were reserved.
     async fn recheck_task(&self, caller: &Caller) -> Result<(), Refusal> {
         match self.identity.task_keys.look_up(&*self.fleet, caller.secret).await {
             Ok(None) => Err(refusal::unknown_task_key()),

@@ -102,8 +102,8 @@ struct OfferedClasses<'a> {
     are_all: bool,
     /// True if the classes come from a policy file.
     of_file: bool,
-    /// Classes that a key without a list of classes may name. `None` if the classes have no strict order; such a key
-    /// may then name any class of the policy.
+    /// Classes that a key without a list of classes may name, if the classes are ordered strictly.
+    /// Otherwise `None`; such a key may then name any class of the policy.
     strict_defaults: Option<&'a [Box<str>]>,
     /// Names of the class or family that a request gets if it names none.
     defaults: &'a [Box<str>],
