@@ -1,4 +1,5 @@
-//! Words that the database stores for the values of enums. The words are derived by strum from the names of the variants.
+//! Words that the database stores for the values of enums. strum derives the words from the names
+//! of the variants.
 
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
-//! Converts a list of rows to arrays, one for each column. The statements of [`super::sql`] that write or lock many
-//! rows take their values in this form.
+//! Converts a list of rows to arrays, one for each column. The statements of [`super::sql`] that
+//! write or lock many rows take their values as such arrays.
 
 use fairgate_usage::TaskClaim;
 use tokio_postgres::types::ToSql;
@@ -51,7 +51,7 @@ pub(super) struct AttemptArrays<'a> {
     claims: ClaimArrays<'a>,
 }
 
-/// Column arrays of the tasks and claims for which rows or reservations were made.
+/// Column arrays of the tasks and claims to which rows or reservations belong.
 #[derive(Default)]
 struct ClaimArrays<'a> {
     projects: Vec<Option<&'a str>>,
