@@ -82,6 +82,7 @@ pub(crate) struct Upstream {
     /// Value of the header `Authorization`: `Bearer` and the secret. `None` if the upstream has no
     /// credential.
     bearer: Option<HeaderValue>,
+    /// Value of the header `x-api-key`: the secret. `None` if the upstream has no credential.
     api_key: Option<HeaderValue>,
 }
 

@@ -37,7 +37,9 @@ const NAMES_MAX: usize = 1024;
 const NOTES_INTERVAL_US: u64 = 30_000_000;
 /// Minimum number of seconds in full windows before there is a note about the fill.
 const FULL_SECONDS_MIN: u64 = 30;
+/// Minimum number of windows before there is a note about their deviation.
 const WINDOWS_MIN: u64 = 16;
+/// Minimum number of requests before there is a note about cached tokens.
 const REQUESTS_MIN: u64 = 100;
 /// There is a note if a smaller part of the slots than this decodes while all are taken, in
 /// millionths.

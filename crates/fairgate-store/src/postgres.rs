@@ -66,6 +66,8 @@ const CONNECTIONS: usize = 3;
 const FLUSH_ROWS_MAX: u64 = 2_048;
 /// Maximum time for which the server may be silent while a caller's read waits.
 const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time for which the server may be silent while a caller's transaction waits. It is longer
+/// than that for a read, because the transaction may have to wait for one of another process.
 const TRANSACT_PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum time that each of the store's async tasks gets to end when the store closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -134,6 +134,7 @@ struct SpoolState {
     in_memory: usize,
     /// Number of rows that this process accepted or that earlier processes left.
     put: u64,
+    /// Number of these rows that are in the database.
     written: u64,
     /// True if a line could not be written and no probe has succeeded since then. A shorter line
     /// that is written successfully does not reset this flag.

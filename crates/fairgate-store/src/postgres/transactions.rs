@@ -21,6 +21,7 @@ use crate::transaction::{DatabaseKind, Transaction, TransactionDurability, Trans
 const BATCH_MAX: usize = 64;
 /// Statement that begins an ordinary transaction.
 const BEGIN: &str = "BEGIN";
+/// Statement that begins a transaction which reads a consistent snapshot.
 const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Statements that begin a caller's transaction within a batch, that keep it and begin the next one, and that undo it and
 /// begin the next one.

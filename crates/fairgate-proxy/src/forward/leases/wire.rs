@@ -24,6 +24,7 @@ use crate::refusal::{self, Refusal};
 const TOKENS_MAX: u64 = 1_000_000_000;
 /// Maximum length of a name in a lease, such as that of its agent or class, in bytes.
 const NAME_BYTES_MAX: usize = 128;
+/// Maximum length of the name of a model in a lease, in bytes.
 const MODEL_BYTES_MAX: usize = 256;
 
 /// Parses and checks a submission.
