@@ -67,8 +67,8 @@ mod tests {
         assert_eq!(cycle(&[vec![1], vec![2], vec![3], vec![1]]), Some(vec![1, 2, 3, 1]));
     }
 
-    /// Removes tasks that need no remaining task until none can be removed. A task that remains is in a cycle or needs
-    /// one.
+    /// Repeatedly removes tasks that need no remaining task. A task that cannot be removed is in a
+    /// cycle, or needs a task in a cycle.
     fn has_cycle(needs: &[Vec<usize>]) -> bool {
         let mut left: std::collections::BTreeSet<_> = (0..needs.len()).collect();
         loop {

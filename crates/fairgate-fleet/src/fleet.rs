@@ -4,8 +4,8 @@
 //! Only one transaction at a time changes the fleet, over all processes. SQLite has one writer. On
 //! PostgreSQL, each transaction that changes the fleet first locks the only row of the table
 //! `fleet`. Tasks take minutes, so a lock of milliseconds does not matter. In return, two servers
-//! cannot assign a task twice, exceed a maximum number of agents or a budget, or use an exclusive
-//! project twice.
+//! cannot assign a task twice, exceed a maximum number of agents or a budget, or give one workspace
+//! to two tasks.
 
 mod complete_call;
 mod webhook_calls;

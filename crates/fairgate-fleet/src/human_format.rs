@@ -45,8 +45,8 @@ pub(crate) fn moment(at: UnixMicros) -> String {
     format!("{} {hours:02}:{minutes:02}:{:02} UTC", day.name(), seconds % 60)
 }
 
-/// Formats names for a sentence: `a`, `a and b`, `a, b and c`. At most `most` names are shown: `a,
-/// b and 7 more`.
+/// Formats names for a sentence: `a`, `a and b`, `a, b and c`. At most `most` names are shown:
+/// `a, b and 7 more`.
 pub(crate) fn listed(names: &[String], most: usize) -> String {
     let (shown, rest) = names.split_at(names.len().min(most));
     let mut shown = shown.to_vec();

@@ -60,8 +60,8 @@ mod tests {
     use crate::testing::{self, add_project, in_memory};
     use fairgate_api::fleet::TaskState;
 
-    /// Adds a task with a claim, and requests in flight of this and of its last claim. Returns the tokens that must be
-    /// set aside.
+    /// Adds a task with a claim, and requests in flight of this claim and of its last one. Returns
+    /// the tokens that must be set aside.
     fn add_task(tx: &mut dyn Transaction, rng: &mut SeededRng, number: i64, project: &str) -> i64 {
         let mut below = |limit| i64::try_from(rng.below(limit)).unwrap();
         let state = TaskState::ALL[usize::try_from(below(9)).unwrap()].word();

@@ -246,7 +246,7 @@ mod tests {
         });
     }
 
-    /// Adds a call in flight under a task of `p`, which holds `tokens`.
+    /// Adds a call in flight for a task of `p`. The call has reserved `tokens` tokens.
     fn add_call(tx: &mut dyn Transaction, request: &str, task: &str, epoch: i64, tokens: i64) {
         tx.run(
             "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, provider_tokens, project, \
@@ -256,8 +256,8 @@ mod tests {
         .unwrap();
     }
 
-    /// The most that a call may use, and the estimate of a task, are not real usage. If they counted, a newcomer's
-    /// baseline would be too high for a whole window.
+    /// The reservation of a call and the estimate of a task are not real usage. If they counted, a
+    /// newcomer's baseline would be too high for a whole window.
     #[test]
     fn nobody_joins_at_what_others_only_claim_to_use() {
         in_memory(|tx| {
@@ -304,7 +304,7 @@ mod tests {
         });
     }
 
-    /// A project that is idle for a moment has no lower baseline afterwards than before.
+    /// A project that is idle for a short time does not get a lower baseline by that.
     #[test]
     fn leaving_and_coming_back_sheds_nothing() {
         in_memory(|tx| {
@@ -341,7 +341,7 @@ mod tests {
             window_usage::charge(tx, "p", 100).unwrap();
             add_task(tx, "a", "p", "READY", 0);
             add_task(tx, "b", "q", "READY", 0);
-            // Both at once: nobody was busy before.
+            // Both become busy at once, and no other project was busy before.
             update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
             // A paused project is not busy. It starts level with the other one when it is active again.

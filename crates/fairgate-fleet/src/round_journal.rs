@@ -221,7 +221,7 @@ mod tests {
 
     const FOLDER: &str = "FAIRGATE_FLEET_FULL_JOURNAL";
 
-    /// Runs in the child process: writes more than there is room for.
+    /// Runs in the child process. Writes more than the disk has room for.
     #[test]
     #[ignore = "the child process of the test below"]
     fn child() {

@@ -100,14 +100,14 @@ mod tests {
     use super::*;
     use crate::testing::in_memory;
 
-    /// Returns how SQLite runs a statement, one step a line.
+    /// Returns SQLite's plan for a statement, with one line for each step.
     fn plan(tx: &mut dyn Transaction, sql: &str, values: usize) -> String {
         let values: Vec<_> = (0..values).map(|_| "[]".into()).collect();
         let steps = tx.list(&format!("EXPLAIN QUERY PLAN {sql}"), &values, |row| row.text(3));
         steps.unwrap().join("\n")
     }
 
-    /// A round reads the tasks that are in the table, and not all that are ready.
+    /// A round reads only the tasks in the table, and not all ready tasks.
     #[test]
     fn tasks_are_found_by_their_ids() {
         in_memory(|tx| {

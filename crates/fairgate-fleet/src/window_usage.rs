@@ -102,7 +102,7 @@ mod tests {
         UsageWindow::new(Duration::from_micros(24 * LENGTH.unsigned_abs()))
     }
 
-    /// Adds up the usage, given as times and tokens, by the definition of the window.
+    /// Adds up the usage by the definition of the window. `uses` are times with their tokens.
     fn naive(uses: &[(i64, u64)], now: i64) -> (u64, u64) {
         let current = now.div_euclid(LENGTH);
         let of = |bucket: i64| {

@@ -482,7 +482,8 @@ pub(crate) fn forbidden_model(model: &str, allowed: &[String]) -> Refusal {
     Refusal::new(RefusalCode::ModelNotAllowed, message).with_param("model")
 }
 
-/// Refuses with 403 because a key with a list of models asks for a lease and names a model that another pool serves.
+/// Refuses a lease with 403 because its key has a list of models and the lease names a model of
+/// another pool.
 pub(crate) fn model_of_another_pool(model: &str, pool: &str) -> Refusal {
     let message = format!(
         "The pool {pool:?} serves the model {model:?}, so this key's right to it opens no leases. Name a model of the leased \

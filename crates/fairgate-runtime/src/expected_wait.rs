@@ -101,7 +101,7 @@ pub struct FlowGrants {
     pub grants: u64,
     /// Time over which `grants` were counted, at most one minute.
     pub observed: Duration,
-    /// Tokens that the flow has asked for and got since its counting began.
+    /// Cost that the flow has asked for and got since its counting began, in the unit of the pool.
     pub totals: FlowTotals,
 }
 

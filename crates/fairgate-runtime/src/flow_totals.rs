@@ -1,4 +1,5 @@
-//! Sums of a flow since its counting began: the tokens that it asked for and got, and the waits of its requests.
+//! Sums of a flow since its counting began: the cost of the requests that arrived and of those that
+//! were granted, and their waits.
 //!
 //! The meter of the core forgets idle flows, so that names that are seen only once cost no memory.
 //! These sums are kept longer. Each contains the time `since` at which it began, so that two

@@ -364,7 +364,8 @@ mod tests {
     use crate::ledger::UsageSource;
     use crate::store_options::StoreOptions;
 
-    /// Twelve rows: three requests in each of four microseconds, every second one refused.
+    /// Creates twelve rows: three requests in each of four microseconds. Every second request is
+    /// refused.
     async fn store() -> Store {
         let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
         for number in 0..12_u32 {
@@ -393,7 +394,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Returns the requests of all pages, and the number of calls that a bound cut.
+    /// Returns the requests of all pages, and the number of calls that a bound stopped.
     async fn all(store: &Store, search: AttemptSearch, bounds: SearchBounds) -> (String, usize) {
         let (mut search, mut found, mut cut) = (search, Vec::new(), 0);
         for _ in 0..50 {

@@ -288,7 +288,8 @@ pub struct BudgetBalance {
 /// Result of a granted reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationGrant {
-    /// True if the request may go to hosted workers. Always false if the reservation did not ask for hosted workers.
+    /// True if the request may go to hosted workers. Always false if the reservation has no
+    /// `hosted` amounts.
     pub hosted: bool,
     /// Budget that keeps the request from hosted workers; `None` if the request may go to hosted workers, or if the
     /// reservation did not ask for them.

@@ -216,7 +216,8 @@ mod tests {
         );
     }
 
-    /// A column's type may differ; its name, its place and whether it may be null may not.
+    /// The types of a column may differ between the databases. Its name, its position and whether
+    /// it may be null must not.
     #[test]
     fn both_databases_have_the_same_tables() {
         let tables = |sql: &str| -> Vec<String> {

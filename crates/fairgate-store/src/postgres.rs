@@ -1,6 +1,6 @@
 //! The store on PostgreSQL, which several gateways may share. One async task writes rows, one reserves, one runs
 //! transactions of callers, one sends heartbeats, and a few connections serve everything else. Rows are acknowledged
-//! with a line in this process's own [`Spool`], even if the server is away.
+//! with a line in this process's own [`Spool`], even if the server does not answer.
 
 mod address;
 mod advisory_lock;

@@ -418,7 +418,8 @@ mod tests {
     use super::*;
     use fairgate_usage::sql as usage;
 
-    /// SQLite counts placeholders as they come, PostgreSQL by their number: both must agree.
+    /// SQLite numbers placeholders in the order of their appearance, and PostgreSQL uses their own
+    /// numbers. Both must agree.
     #[test]
     fn placeholders_first_appear_in_order() {
         let everything = LedgerQuery {

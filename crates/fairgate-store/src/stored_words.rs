@@ -53,7 +53,7 @@ mod tests {
         same_as_in_json::<AttemptOutcome>();
     }
 
-    /// The words are in databases that exist: a variant that is renamed keeps its word.
+    /// Existing databases contain these words, so a renamed variant must keep its word.
     #[test]
     fn words_stay_as_they_are() {
         let words = |values: &[AttemptOutcome]| values.iter().map(|v| v.word()).collect::<Vec<_>>();

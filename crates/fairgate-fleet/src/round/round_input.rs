@@ -87,7 +87,7 @@ pub(crate) struct ProjectRow {
     /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks;
     /// `None` before the first completed task.
     pub(crate) learned: Option<u64>,
-    /// Number of attempts at the project's tasks that ended in the window, completed or failed.
+    /// Number of tries of the project's tasks that ended in the window, completed or failed.
     pub(crate) completed: u64,
     /// Number of agents that work for the project.
     pub(crate) running: u64,

@@ -47,7 +47,7 @@ pub(super) struct WorkerAttempt {
     /// Terms (unit and prices) by which the attempt is counted, as read at the grant. If they were
     /// a guess, the settlement replaces them by the terms in force at that time.
     pub(super) terms: AttemptTerms,
-    /// Number of answers that the request asks for.
+    /// Number of answers that the request wants.
     pub(super) choices: u64,
     /// The attempt in the meter of its worker's time; `None` before it is sent, and for a worker without a meter.
     metered: Option<MeteredAttempt>,

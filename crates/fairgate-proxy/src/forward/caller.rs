@@ -34,8 +34,9 @@ impl DataPlane {
         };
         let key = key.ok_or_else(refusal::unknown_task_key)?;
         if !self.identity.has_tenant(&key.tenant) {
-            // The tenant was added at another server a moment ago. A claim of one of its tasks exists, so it is in the
-            // database, and one refresh finds it. If the database is away, the caller is refused below.
+            // The tenant was just added at another server. A claim of one of its tasks exists, so
+            // the tenant is in the database, and one refresh finds it. If the database does not
+            // answer, the caller is refused below.
             let _ = self.directory_sync.refresh().await;
         }
         self.identity.of_task(&key, hash)

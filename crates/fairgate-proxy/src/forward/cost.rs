@@ -1,7 +1,7 @@
 //! Estimates of a request's usage, and their cost in charged tokens and in the unit of the pool.
 //!
 //! In a pool that counts money, the estimate of a request is the cost of its expected tokens on the
-//! most expensive worker that it may go to.
+//! most expensive worker that it may go to, as if nothing were cached.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ pub(super) fn read_client_names(headers: &HeaderMap) -> Result<ClientNames, Refu
     Ok(ClientNames { agent: read_name(headers, &AGENT)?, session: read_name(headers, &SESSION)? })
 }
 
-/// Refuses a model that the caller's key may not ask for.
+/// Refuses a model that the caller's key may not request.
 pub(super) fn check_right_to_model(caller: &Caller, model: &str) -> Result<(), Refusal> {
     match &caller.rights.models {
         Some(allowed) if !caller.rights.allows_model(model) => {

@@ -37,7 +37,7 @@ const RETRY_PRIORITY: i64 = 1 << 32;
 const NOT_TAKEN_PRIORITY: i64 = 1 << 40;
 const _: () = assert!(fairgate_store::PRIORITY_MAX < RETRY_PRIORITY);
 
-/// The header that tells vLLM and SGLang the data-parallel rank for a request.
+/// The header in which vLLM and SGLang expect the data-parallel rank for a request.
 const DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
 /// The data of a request that is sent to a worker. Kept only while the request may still have to be sent to another

@@ -18,7 +18,7 @@ use fairgate_config::{Config, PoolConfig, UpstreamConfig};
 
 /// Maximum number of models of an account that have limits of their own.
 const MODELS_MAX: usize = 64;
-/// Name that stands for all models beyond the first [`MODELS_MAX`].
+/// Common name of all models beyond the first [`MODELS_MAX`].
 const REST: &str = "*";
 
 /// Identifies a set of limits by its account and its model. `model` is `None` if all models share

@@ -358,7 +358,8 @@ mod tests {
 
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-    /// Passes the bytes through a joiner, in reads of the given lengths, and then the rest in one.
+    /// Passes the bytes through a joiner: first in reads of the given lengths, and then the rest in
+    /// one read.
     fn joined(bytes: &[u8], reads: impl IntoIterator<Item = usize>) -> Vec<u8> {
         let (mut joiner, mut all, mut rest) = (ChunkJoiner::default(), Vec::new(), bytes);
         for length in reads.into_iter().chain([usize::MAX]) {
@@ -376,7 +377,8 @@ mod tests {
         String::from_utf8(joined(bytes, reads)).expect("text")
     }
 
-    /// The data of the chunks after a head, and their number, by the grammar alone.
+    /// Returns the data of the chunks after a head, the number of chunks, and the end of the answer.
+    /// It uses only the grammar of chunks.
     fn decoded(answer: &[u8]) -> (Vec<u8>, usize, usize) {
         let mut at = head_end(answer, 0).expect("a head");
         let (mut data, mut chunks) = (Vec::new(), 0);

@@ -327,7 +327,7 @@ mod tests {
         UpstreamCondition::new(BreakerConfig { failures: 2, open_for: Duration::from_secs(10) })
     }
 
-    /// Whether it is to be asked how it is.
+    /// Returns true if a probe of the upstream was requested.
     async fn is_suspected(condition: &UpstreamCondition) -> bool {
         tokio::time::timeout(Duration::ZERO, condition.suspected.notified()).await.is_ok()
     }

@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A brotli body that stores its content as it is: at most 64 KiB.
+    /// Returns a brotli body that contains the text uncompressed; at most 64 KiB.
     fn stored_brotli(text: &[u8]) -> Vec<u8> {
         let head = (u32::try_from(text.len()).unwrap() - 1) << 4 | 1 << 20;
         let mut coded = head.to_le_bytes()[..3].to_vec();
@@ -254,7 +254,7 @@ mod tests {
         ]
     }
 
-    /// Decodes a body that comes in pieces of this many bytes.
+    /// Decodes a body that arrives in pieces of this many bytes.
     fn decoded(
         coding: ContentCoding,
         body: &[u8],

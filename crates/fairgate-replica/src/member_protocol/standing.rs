@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  0 s   an `alive` is written that counts
-//!  3 s   no later one has come by: grants are not used until one does      (3/5 of the lease)
-//!  5 s   the cluster ends the epoch, if it moves on
+//!  3 s   no later one was read back: no grant is used until one is         (3/5 of the lease)
+//!  5 s   the cluster ends the epoch, if its time advances
 //! 25 s   the other members are asked for their time                         (5/7 of lease + orphans)
 //! 35 s   the cluster frees its slots
 //! ```
@@ -34,8 +34,8 @@ impl MemberProtocol {
         self.epoch().is_some() && now.since(self.confirmed_at).0 <= lease / 5 * 3
     }
 
-    /// Returns the time since the last `alive` that was read back had been written. A shell should
-    /// refuse new requests when this time gets too long.
+    /// Returns the age of the last `alive` that was read back, counted from its writing. A shell
+    /// should refuse new requests when it gets too high.
     pub fn silent_for(&self, now: LocalMicros) -> LocalMicros {
         now.since(self.confirmed_at)
     }

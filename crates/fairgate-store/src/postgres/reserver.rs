@@ -69,7 +69,7 @@ impl PostgresReserver {
             let mut asked = Vec::with_capacity(commands.len());
             for command in commands.drain(..) {
                 match command {
-                    // The caller gave up while the server was away. Nothing was reserved.
+                    // The caller gave up while the server did not answer. Nothing was reserved.
                     ReserverCommand::Reserve(_, reply) if reply.is_closed() => {}
                     ReserverCommand::Reserve(reservation, reply) => {
                         asked.push((reservation, reply))

@@ -23,10 +23,12 @@ const BATCH_MAX: usize = 64;
 const BEGIN: &str = "BEGIN";
 /// Statement that begins a transaction which reads a consistent snapshot.
 const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-/// Statements that begin a caller's transaction within a batch, that keep it and begin the next one, and that undo it and
-/// begin the next one.
+/// Statement that begins a caller's transaction within a batch. The transaction is then kept by
+/// [`KEEP`] or undone by [`UNDO`].
 const MARK: &str = "SAVEPOINT caller";
+/// Statement that keeps a caller's transaction and begins the next one.
 const KEEP: &str = "RELEASE caller; SAVEPOINT caller";
+/// Statement that undoes a caller's transaction. Its savepoint remains for the next one.
 const UNDO: &str = "ROLLBACK TO caller";
 
 /// The async task that runs callers' transactions.

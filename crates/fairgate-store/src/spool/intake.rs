@@ -184,7 +184,7 @@ impl SpoolIntake {
         }
     }
 
-    /// Returns the buffers if nobody writes now.
+    /// Returns the buffers; `None` while another thread writes.
     fn free_buffers(&self) -> Option<MutexGuard<'_, IntakeBuffers>> {
         match self.buffers.try_lock() {
             Ok(buffers) => Some(buffers),

@@ -110,7 +110,7 @@ impl Serialize for RowValues<'_> {
 mod tests {
     use super::*;
 
-    /// A line of the first format, as it is on disks.
+    /// A line of the first format, as it may be on disks.
     const KNOWN: &str = concat!(
         r#"1 HASHHASH {"request":"r","attempt":1,"last":true,"started_at":5,"group":"g","tenant":"t","key":"k","#,
         r#""agent":null,"session":null,"route":"-","stream":false,"model":"m","pool":null,"worker":null,"#,
@@ -139,7 +139,7 @@ mod tests {
         assert!(matches!(read_hashed(&KNOWN.replacen('1', "2", 1)), SpoolLine::NotWhole));
     }
 
-    /// A line of the second format, as it is on disks.
+    /// A line of the second format, as it may be on disks.
     const LISTED: &str = concat!(
         r#"2 SUMSUMSU ["r",2,true,5,"g","t","k","a","s","/v1",true,"m","p","w",11,12,13,14,15,"reported",16,17,18,200,"#,
         r#""completed","c",true,19,20,21,"price",22,"class",23,24,25,26,28,"set",{"project":"p","task":"x","epoch":27}]"#

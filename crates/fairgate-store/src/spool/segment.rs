@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with room for a number of bytes, which can be set to refuse a truncation.
+    /// A disk with room for a certain number of bytes. It can be made to refuse a truncation.
     #[derive(Debug, Default)]
     struct Narrow {
         bytes: Mutex<Vec<u8>>,

@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// What is logged on this thread, one line for each event.
+    /// The log lines of this thread, one for each event.
     #[derive(Clone, Default)]
     struct LogLines(Arc<Mutex<Vec<String>>>);
 
@@ -204,7 +204,8 @@ INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclu
     VALUES ('web', 'chat', 1, 'ACTIVE', 1000, 2, FALSE, '{}', FALSE, 0, 0, 0, 0, 0, 0, 5);
 ";
 
-    /// The upgrade to closed keys says once, in one line, who may do more than a new key or project.
+    /// The upgrade to closed keys logs one line that says who has more rights than a new key or
+    /// project.
     #[test]
     fn kept_rights_are_logged_in_one_line_and_once() {
         let connection = Connection::open_in_memory().unwrap();
@@ -230,7 +231,7 @@ INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclu
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
-        // A new database has nobody to tell of.
+        // A new database has no older keys and projects to log.
         migrate(&Connection::open_in_memory().unwrap()).unwrap();
         assert_eq!(
             log.0.lock().unwrap().iter().filter(|line| line.contains("keep what")).count(),

@@ -123,7 +123,8 @@ impl LearnedRate {
 mod tests {
     use super::*;
 
-    /// Second by second: as many as the rate and the provider's bucket allow. Gives (accepted, refused).
+    /// Simulates second by second: sends as many requests as the rate and the provider's bucket
+    /// allow. Returns (accepted, refused).
     fn run(
         learned: &mut LearnedRate,
         from: u64,

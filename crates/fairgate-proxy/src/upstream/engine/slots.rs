@@ -229,7 +229,8 @@ mod tests {
         assert_eq!(rule.adjust(at_work), Some(SlotChange::More));
     }
 
-    /// An engine that works on `limit` requests at once, behind a gateway that always has more to send. A tick is one look.
+    /// Simulates an engine that works on `limit` requests at once, behind a gateway that always has
+    /// more requests. Each tick is one reading.
     fn steps(rule: &mut SlotRule, limit: u64, ticks: u32) -> Vec<u64> {
         let steps = (0..ticks).map(|_| {
             let in_flight = rule.slots();
