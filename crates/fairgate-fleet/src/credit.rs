@@ -15,13 +15,13 @@
 //!
 //! # Time
 //! The time of a claim runs from the claim to its end. Two kinds of waits do not count, because the
-//! task does not cause them: a provider's limit, from when the gateway records it until it ends,
-//! and an outage of the database or of all servers. A task that waits for a person is not claimed,
-//! so that time does not count either. Waits may overlap, and two servers may record the same
-//! outage. So a task keeps the start and the end of its last wait, and an overlapping wait only
-//! moves the end. A completed call of the claim ends a wait: a task that gets answers does not
-//! wait, whatever limit was recorded for one of its calls. A wait that is recorded later counts
-//! again.
+//! task does not cause them. One is a provider's limit, from the time at which the gateway records
+//! it to its end. The other is an outage of the database or of all servers. A task that waits for a
+//! person is not claimed, so that time does not count either. Waits may overlap, and two servers
+//! may record the same outage. So a task keeps the start and the end of its last wait, and an
+//! overlapping wait only moves the end. A completed call of the claim ends a wait: a task that gets
+//! answers does not wait, whatever limit was recorded for one of its calls. A wait that is recorded
+//! later counts again.
 //!
 //! # Price
 //! [`SlotTimeBook`] learns the price of a second, with the tenants as payers. A tenant pays per

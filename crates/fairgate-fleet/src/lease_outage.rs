@@ -4,10 +4,10 @@
 //! When the clock is set forward, leases would end although no time has passed. The loop of rounds
 //! measures such an outage between two answers of the database. The next round compensates for the
 //! outage before it ends leases. A lease that was in force at the start of the outage keeps the
-//! time that it had left then, up to two thirds of the full length, because an agent that is on
-//! time always has that much left. So live agents have time for at least one heartbeat, and leases
-//! of dead agents still end. If several servers compensate for the same outage, they compute the
-//! same end of a lease.
+//! time that it had left then, but at most two thirds of the full length. An agent that is on time
+//! always has two thirds left. So live agents have time for at least one heartbeat, and leases of
+//! dead agents still end. If several servers compensate for the same outage, they compute the same
+//! end of a lease.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Decides when the loop runs a round. A round is due when this process changed something or an
-//! agent came, when a lease, a pause or a task's wait for its agent ends, or when another process
-//! changed something. The loop reads the fleet's version at intervals, to detect changes by other
-//! processes. Otherwise it sleeps. The [`RoundTimer`] also contains the [`OutageDetector`], which
-//! detects outages of the database.
+//! Decides when the loop runs a round. A round is due after a change by this or another process,
+//! when an agent comes, and when a lease, a pause or a task's wait for its agent ends. The loop
+//! reads the fleet's version at intervals, to detect changes by other processes. Otherwise it
+//! sleeps. The [`RoundTimer`] also contains the [`OutageDetector`], which detects outages of the
+//! database.
 
 use std::time::Duration;
 

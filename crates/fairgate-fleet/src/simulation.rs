@@ -19,9 +19,10 @@
 //! - every call of the scheduler, written as a line of the journal and read again, gives the same assignments;
 //! - at the end, when everything has settled, nothing is reserved, locked or held.
 //!
-//! Every 25th seed has 2 000 agents. These and every third seed keep their database in a file (in a file system in
-//! memory, if there is one), so that servers can be killed and restarted over it; the others use SQLite in memory.
-//! `FAIRGATE_SEED=n` runs one seed; `FAIRGATE_SEEDS=n` sets the number of seeds.
+//! Every 25th seed has 2 000 agents. These seeds and every third seed keep their database in a
+//! file, so that servers can be killed and restarted over it. The file is in a file system in
+//! memory, if there is one. The other seeds use SQLite in memory. `FAIRGATE_SEED=n` runs one seed;
+//! `FAIRGATE_SEEDS=n` sets the number of seeds.
 
 #![allow(clippy::unwrap_used)]
 

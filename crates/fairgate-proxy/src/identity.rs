@@ -116,9 +116,9 @@ impl CallerDirectory {
         }
     }
 
-    /// Returns the caller whose key is in `Authorization: Bearer …` or `x-api-key: …`. Refuses with 401
-    /// `invalid_api_key` if the key is missing, malformed or unknown, or if the headers have two different keys; with
-    /// 401 `key_revoked` or 401 `key_expired`; and with 403 `tenant_disabled`.
+    /// Returns the caller whose key is in `Authorization: Bearer …` or `x-api-key: …`. Refuses a
+    /// missing, malformed or unknown key, and two different keys, with 401 `invalid_api_key`. Other
+    /// refusals are 401 `key_revoked`, 401 `key_expired` and 403 `tenant_disabled`.
     ///
     /// Called when a request arrives, and again by `recheck` when the request gets its slot. A request
     /// that is in flight when its key is revoked is not cut off.

@@ -51,9 +51,10 @@ pub fn connections_max(config: &Config) -> u64 {
     connections_within(limit(), config)
 }
 
-/// Computes [`connections_max`] for this limit of open files. The descriptors for clients are limit − 64 − slots of all
-/// pools − idle connections of all upstreams, because each slot and each idle connection may need a descriptor at the
-/// same time. They are at least a quarter of the limit.
+/// Computes [`connections_max`] for this limit of open files. Each slot of a pool and each idle
+/// connection of an upstream may need a descriptor at the same time. So the descriptors for clients
+/// are limit − 64 − slots of all pools − idle connections of all upstreams, but at least a quarter
+/// of the limit.
 pub(crate) fn connections_within(limit: u64, config: &Config) -> u64 {
     let slots = config.pools.iter().map(|pool| pool.capacity);
     let idle =

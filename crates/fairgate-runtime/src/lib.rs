@@ -48,10 +48,11 @@
 //! newest journal.
 //!
 //! # After a crash
-//! A drain saves everything. A killed process loses whatever it had not passed to the operating system: the last events
-//! of the journal (each file can still be replayed up to its last whole line), and the changes of scores since the
-//! state file was last written. If the task panics, which would be a bug, every caller gets an error at once, and the
-//! journal ends with the event that caused the panic, if the disk still accepts it.
+//! A drain saves everything. A killed process loses what it had not passed to the operating system:
+//! the last events of the journal, and the changes of scores since the last write of the state
+//! file. Each file of the journal can still be replayed up to its last complete line. If the task
+//! panics, which would be a bug, every caller gets an error at once. The journal then ends with the
+//! event that caused the panic, if the disk still accepts it.
 
 mod admission;
 mod admit_error;

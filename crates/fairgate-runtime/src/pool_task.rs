@@ -228,8 +228,9 @@ impl PoolTask {
         self.state_health.error = saved.err();
     }
 
-    /// Applies a tick if the state has changed only because time has passed: a request has timed
-    /// out or become late, a worker's rate allows a request again, or a worker's pause has ended.
+    /// Applies a tick if the passing of time alone has changed the state. For example, a request
+    /// has timed out or become late, a worker's rate allows a request again, or a worker's pause
+    /// has ended.
     pub(crate) fn apply_due_tick(&mut self, at: Micros) {
         if self.pool.next_change().is_some_and(|change| change <= at) {
             self.apply(at, Event::Tick);

@@ -214,11 +214,11 @@ impl Store {
         on!(self, it => it.currency())
     }
 
-    /// Writes a row, adds its usage to the sums of its group, tenant and key (and of the hosted
-    /// tier if the row's tier is not 0), and ends the request's reservation if this is the last row
-    /// of the request. The database does all of this in one transaction. The future is ready once
-    /// the row would survive a kill of the process, because its line is in a file on this machine.
-    /// The database gets the row some milliseconds later, or when it answers again. The reservation
+    /// Writes a row and adds its usage to the sums of its group, tenant and key, and of the hosted
+    /// tier if the row's tier is not 0. If this is the last row of the request, ends the request's
+    /// reservation. The database does all of this in one transaction. The future is ready once the
+    /// row would survive a kill of the process, because its line is in a file on this machine. The
+    /// database gets the row some milliseconds later, or when it answers again. The reservation
     /// stays until then. Later reads through this store include the row.
     ///
     /// [`StoreError::Unrecorded`] means that a kill may lose the row, because neither the files nor

@@ -16,9 +16,9 @@ pub(super) struct UnmatchedTasks {
     pub(super) tasks: Vec<String>,
 }
 
-/// Returns the projects of the new tasks for which no active agent may work, sorted, and of the
-/// other projects, the new tasks that no active agent may take. Both lists are empty if no agent is
-/// active.
+/// Returns the projects of the new tasks for which no active agent may work, sorted. Also returns
+/// the new tasks of the other projects that no active agent may take. Both lists are empty if no
+/// agent is active.
 pub(super) fn find(
     tx: &mut dyn Transaction,
     fresh: &[TaskToAdd],

@@ -2,11 +2,10 @@
 //! scheduler counts.
 //!
 //! There are four units. Rows, reports and rate limits count `charged`, in weighted tokens. The
-//! scheduler shares `counted`, which is `charged` in a pool that counts tokens, microseconds of a
-//! full worker in a pool that counts worker time, and micro-units of money in a pool that counts
-//! money. Providers and budgets count `provider_tokens`; a submit and a release call this number
-//! `quota`. Money is in micro-units, by the price that applied (`fairgate-money`). Each unit has
-//! columns and names of its own.
+//! scheduler shares `counted`, in the unit of the pool: `charged` tokens, microseconds of a full
+//! worker, or micro-units of money. Providers and budgets count `provider_tokens`; a submit and a
+//! release call this number `quota`. Money is in micro-units, by the price that applied
+//! (`fairgate-money`). Each unit has columns and names of its own.
 
 use std::time::Instant;
 

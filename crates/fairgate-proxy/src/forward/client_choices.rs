@@ -121,9 +121,10 @@ impl<'a> OfferedClasses<'a> {
     }
 }
 
-/// Returns the class or family of a request: the one that the request names, if the key may use it; else the first of
-/// the key's list that the policy has; else `None`, which means the policy's default. With a policy file, a name that
-/// the file does not have also counts as the default, as in Dynamo, if the key has no list or an empty one.
+/// Returns the class or family of a request. This is the one that the request names; a name that
+/// the key may not use is refused. If the request names none, it is the first of the key's list
+/// that the policy has. `None` means the policy's default. With a policy file, a name that the file
+/// does not have also counts as the default, as in Dynamo, if the key has no list or an empty one.
 ///
 /// A key with an empty list, as new keys have, may name the policy's default class and no other.
 ///

@@ -33,9 +33,9 @@ pub(super) struct TaskLimitReport {
 }
 
 impl TaskLimitReport {
-    /// Returns the report if the caller has a task key and one of three limits caused the answer or
-    /// refusal: a provider's rate limit, an exhausted budget that has room again later, or the
-    /// task's cap.
+    /// Returns the report; `None` if the caller has no task key, or if no limit of these kinds
+    /// caused the answer or refusal: a provider's rate limit, an exhausted budget that has room
+    /// again later, or the task's cap.
     pub(super) fn of(
         arrival: &RequestArrival,
         sent: &Result<AnsweredRequest, Refusal>,

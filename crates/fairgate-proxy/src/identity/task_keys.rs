@@ -1,9 +1,9 @@
 //! Task keys, which are short-lived keys of agents that work on a task. The fleet, and not the
 //! directory, knows their owners.
 //!
-//! A lookup is cached for two seconds, so that not every call of an agent queries the database. A key that is cached
-//! but no longer valid cannot spend anything, because each call needs a reservation, which the store grants only while
-//! the claim is in force.
+//! A lookup is cached for two seconds, so that not every call of an agent queries the database. A
+//! cached key that is no longer valid cannot spend anything: each call needs a reservation, and the
+//! store grants reservations only while the claim is in force.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -377,8 +377,8 @@ mod tests {
         String::from_utf8(joined(bytes, reads)).expect("text")
     }
 
-    /// Returns the data of the chunks after a head, the number of chunks, and the end of the answer.
-    /// It uses only the grammar of chunks.
+    /// Returns the data of the chunks after a head, the number of chunks, and the end of the
+    /// answer. It uses only the grammar of chunks.
     fn decoded(answer: &[u8]) -> (Vec<u8>, usize, usize) {
         let mut at = head_end(answer, 0).expect("a head");
         let (mut data, mut chunks) = (Vec::new(), 0);

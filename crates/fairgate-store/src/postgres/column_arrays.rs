@@ -43,8 +43,9 @@ pub(super) struct AttemptArrays<'a> {
     prices: Vec<Option<&'a str>>,
     tiers: Vec<i64>,
     classes: Vec<Option<&'a str>>,
-    /// Columns of four numbers, in this order: the estimate and the charged tokens as if nothing were cached, the
-    /// tokens written to a cache, and the part of them that is kept for an hour.
+    /// Columns of four numbers: the estimate as if nothing were cached, the charged tokens as if
+    /// nothing were cached, the tokens written to a cache, and the part of these that is kept for
+    /// an hour.
     cache: [Vec<i64>; 4],
     worker_us: Vec<i64>,
     price_sets: Vec<Option<&'a str>>,

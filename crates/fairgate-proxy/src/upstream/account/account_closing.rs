@@ -1,11 +1,12 @@
 //! Decides when a model of a spent or blocked account is closed, and when it is opened again. If
 //! all models share the account's limits, they are closed together.
 //!
-//! A refusal because of the credit or the key may concern one request alone: the credit may be enough for a shorter
-//! answer, and a 401 may be about a tool of the request. If one such answer closed the account, one tenant could stop
-//! all others. The answer is therefore only a suspicion. The gateway then sends a request of its own, the probe, and
-//! closes the account only if the provider refuses the probe too. A closed account is probed once a minute, and is
-//! opened as soon as a probe is not refused.
+//! A refusal because of the credit or the key may concern only one request. For example, the credit
+//! may be enough for a shorter answer, and a 401 may be about a tool of the request. If one such
+//! answer closed the account, one tenant could stop all others. The answer is therefore only a
+//! suspicion. The gateway then sends a request of its own, the probe, and closes the account only
+//! if the provider refuses the probe too. A closed account is probed once a minute, and is opened
+//! as soon as a probe is not refused.
 //!
 //! Tenants can cause probes, at most one a minute. The operator pays for them, and they are in the ledger.
 //!
