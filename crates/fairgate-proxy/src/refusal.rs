@@ -55,7 +55,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 pub struct Refusal {
     /// Stable code, which decides the status and the retry rule.
     pub code: RefusalCode,
-    /// The same code as text, with the status and the message for the caller.
+    /// The code as text, with the status and the message for the caller.
     pub(crate) problem: DialectError,
     /// Time after which to try again, for the `Retry-After` header.
     pub(crate) retry_after: Option<Duration>,

@@ -92,7 +92,7 @@ impl<T> HandoffReceiver<T> {
 pub(crate) enum HandoffLeft<T> {
     /// No value was sent yet. A value that is sent after this is returned to the sender.
     BeforeValue,
-    /// This value had been sent and was not taken.
+    /// The value had been sent and was not taken.
     WithValue(T),
     /// The value was already taken, or the sender was gone.
     AfterEnd,

@@ -297,8 +297,8 @@ pub(crate) fn tasks(
     input.unfit = UnfitTasks::load(tx, input.waiting.iter().map(|it| &*it.agent))?;
     let mut limits = forecast::limits(input, rules.default_estimate);
     for (project, limit) in input.projects.iter().zip(&mut limits) {
-        // Tasks that no waiting agent may take are not loaded. If some agent cannot work on a
-        // number of tasks, as many further tasks are loaded.
+        // Tasks that no waiting agent may take are not loaded. For each task that some agent cannot
+        // work on, one further task is loaded.
         let is_open = input.waiting.iter().any(|agent| project.is_open_to(&agent.access));
         let unfit = input.unfit.count_in(&project.id);
         *limit = limit.filter(|_| is_open).map(|limit| limit.saturating_add(unfit));

@@ -65,7 +65,7 @@ impl SlotReading {
 /// Reason why the slots changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotChange {
-    /// This many requests waited in the engine's own queue.
+    /// `waiting` requests waited in the engine's own queue.
     Fewer { waiting: u64 },
     /// All slots were busy, and the engine's own queue was empty.
     More,
