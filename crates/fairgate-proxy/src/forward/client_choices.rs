@@ -22,11 +22,13 @@ const CLASS: HeaderName = HeaderName::from_static("x-fairgate-class");
 const PRIORITY: HeaderName = HeaderName::from_static("x-fairgate-priority");
 const WEIGHT: HeaderName = HeaderName::from_static("x-fairgate-weight");
 const DEADLINE: HeaderName = HeaderName::from_static("x-fairgate-deadline");
-/// Header in which clients of Dynamo name a policy class. The two headers below are Dynamo's priorities; the strict one
-/// is read first, because it orders a queue as Fairgate's own priority does.
+/// Header in which clients of Dynamo name a policy class.
 const DYNAMO_CLASS: HeaderName = HeaderName::from_static("x-dynamo-meta-policy-class");
+/// Header with Dynamo's strict priority. It is read before [`DYNAMO_PRIORITY`], because it orders
+/// a queue as Fairgate's own priority does.
 const DYNAMO_STRICT_PRIORITY: HeaderName =
     HeaderName::from_static("x-dynamo-request-strict-priority");
+/// Header with Dynamo's priority.
 const DYNAMO_PRIORITY: HeaderName = HeaderName::from_static("x-dynamo-request-priority");
 
 /// The choices of a request, all of which its key has the right to make.
