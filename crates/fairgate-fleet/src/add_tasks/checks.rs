@@ -15,17 +15,17 @@ use crate::sql_placeholders;
 use crate::validate::{self, invalid, unknown};
 use crate::workspace_machines;
 
-/// Maximum number of tasks that one call of [`add`] may add.
+/// Maximum number of tasks that one call of [`add`](super::add) may add.
 const TASKS_MAX: usize = 10_000;
 /// Maximum length of a task's prompt, in bytes.
 pub(crate) const PROMPT_MAX: usize = 1 << 20;
-/// Maximum total length of all prompts in one call of [`add`], in bytes.
+/// Maximum total length of all prompts in one call of [`add`](super::add), in bytes.
 const PROMPTS_MAX: usize = 64 << 20;
 /// Maximum length of a task's title, in bytes.
 pub(crate) const TITLE_MAX: usize = 512;
 /// Maximum number of tasks that one task may need.
 const NEEDS_MAX: usize = 1_000;
-/// Maximum total number of ids in the `needs` of all tasks in one call of [`add`].
+/// Maximum total number of ids in the `needs` of all tasks in one call of [`add`](super::add).
 const CALL_NEEDS_MAX: usize = 50_000;
 /// Maximum number of open tasks that a project may have after an agent or a tenant has added tasks.
 /// Operators may add more.
