@@ -1,7 +1,8 @@
 //! Adds tasks together with their dependencies. Either all tasks of one call of [`add`] are added, or none.
 //!
-//! All tasks are checked before any of them is written, with a bounded number of SQL statements per 500 tasks. Only new
-//! tasks can depend on each other in a cycle, because an existing task cannot need a new one.
+//! All tasks are checked before any of them is written. The number of SQL statements for each 500
+//! tasks is bounded. Only new tasks can depend on each other in a cycle, because an existing task
+//! cannot need a new one.
 
 mod checks;
 mod content;
@@ -31,7 +32,7 @@ pub(crate) use content::{money_column, prompt_bytes};
 use fairgate_api::fleet::{AddedTasks, NewTask, NewTasks, TaskLine, TaskState};
 use unmatched::UnmatchedTasks;
 
-/// New task that passed all checks and will be inserted into the database.
+/// A new task that has passed all checks and will be inserted into the database.
 struct TaskToAdd {
     id: String,
     content: TaskContent,
@@ -42,12 +43,13 @@ struct TaskToAdd {
     machine: Option<String>,
 }
 
-/// Projects and tasks in the database that the new tasks refer to, by id.
+/// Projects and tasks in the database that the new tasks name, by id.
 struct ReferencedRows {
     projects: BTreeMap<String, ProjectSummary>,
-    /// Existing tasks that a new task names in `needs`, and existing tasks that have the id of a new task.
+    /// Existing tasks that a new task names in `needs`, and existing tasks with the same id as a
+    /// new task.
     tasks: HashMap<String, ExistingTask>,
-    /// Machines of the workspaces that new tasks name, by workspace; workspaces that are not bound are left out.
+    /// The bound workspaces that new tasks name, each with its machine.
     machines: HashMap<String, String>,
 }
 
@@ -57,9 +59,9 @@ struct ExistingTask {
     state: TaskState,
 }
 
-/// Adds tasks. If `tenant` is given, the projects, tasks and workspaces of other tenants count as missing, and
-/// `affinity` is refused, because agents belong to all tenants. An agent or a tenant may name tasks only in the form
-/// `PROJECT:NAME`.
+/// Adds tasks. If `tenant` is given, the projects, tasks and workspaces of other tenants count as
+/// missing. `affinity` is then refused, because agents belong to all tenants. An agent or a tenant
+/// may name tasks only in the form `PROJECT:NAME`.
 pub(crate) fn add(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -74,7 +76,7 @@ pub(crate) fn add(
     }
     let mut found = find(tx, &tasks)?;
     if let Some(tenant) = tenant {
-        // A project of another tenant and one that does not exist get the same answer.
+        // A project of another tenant must get the same answer as one that does not exist.
         found.projects.retain(|_, project| project.tenant == tenant);
         let names_agent = |task: &NewTask| task.affinity.is_some();
         if let Some(place) = tasks.iter().position(names_agent) {
@@ -161,8 +163,8 @@ fn is_existing(task: &NewTask, found: &ReferencedRows) -> bool {
     task.id.as_ref().is_some_and(|id| found.tasks.contains_key(id))
 }
 
-/// Generates ids for the tasks that have none, in the order of the list. The ids are `PROJECT-1` and so on. They start
-/// at the project's number of tasks plus one, and ids that are taken are skipped.
+/// Generates ids for the tasks that have none, in the order of the list. The ids are `PROJECT-1`
+/// and so on. They start at the project's number of tasks plus one; ids in use are skipped.
 fn generate_ids(tx: &mut dyn Transaction, tasks: &[NewTask]) -> Result<Vec<String>, FleetError> {
     let mut taken: BTreeSet<String> = tasks.iter().filter_map(|task| task.id.clone()).collect();
     let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();

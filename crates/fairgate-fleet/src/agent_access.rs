@@ -1,9 +1,10 @@
 //! Rules that decide for which projects and tasks an agent may work: labels, machines and tenants.
 //!
-//! A tenant, a project and a task may require labels, and only agents that have all of them get the task. A workspace may
-//! be bound to a machine, and only agents with the label `machine:NAME` work in it. An agent may be limited to some
-//! tenants, so that it never sees the prompts of others. Both are settings of operators. An agent has the label
-//! `type:TYPE` by its type, and cannot claim a label by itself: the labels belong to its token.
+//! A tenant, a project and a task may require labels, and only agents that have all of them get the
+//! task. A workspace may be bound to a machine, and only agents with the label `machine:NAME` work
+//! in it. An agent may be limited to some tenants, so that it never sees the prompts of others.
+//! Operators set the labels and the tenants of an agent. An agent also has the label `type:TYPE`,
+//! from its type. It cannot give itself a label.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +13,18 @@ use fairgate_store::StoreError;
 use crate::error::FleetError;
 use crate::validate::{self, invalid};
 
-/// Beginning of the label of the machine on which an agent runs.
+/// Prefix of the label of the machine on which an agent runs.
 const MACHINE: &str = "machine:";
-/// Largest number of labels of an agent, and of labels that a tenant, project or task requires.
+/// Maximum number of labels of an agent, and of labels that a tenant, project or task requires.
 const LABELS_MAX: usize = 32;
-/// Largest number of tenants that an agent may be limited to.
+/// Maximum number of tenants to which an agent may be limited.
 const TENANTS_MAX: usize = 256;
 
 /// Labels and tenants of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentAccess {
-    /// Labels of the agent, with that of its type; `None` for a hypothetical agent that matches every project.
+    /// Labels of the agent, including the label of its type; `None` for a hypothetical agent that
+    /// matches every project.
     labels: Option<BTreeSet<String>>,
     /// Tenants for which the agent may work; `None` for all.
     tenants: Option<BTreeSet<String>>,
@@ -64,25 +66,25 @@ pub(crate) fn machine_label(machine: &str) -> String {
     format!("{MACHINE}{machine}")
 }
 
-/// Returns the labels of both lists, sorted and without repetitions.
+/// Returns the labels of both lists, sorted and without duplicates.
 pub(crate) fn union(one: &[String], other: &[String]) -> Vec<String> {
     let all: BTreeSet<&String> = one.iter().chain(other).collect();
     all.into_iter().cloned().collect()
 }
 
-/// Returns the labels that an agent must have for a task, as they are stored: those that the task requires, and that of
-/// the machine to which its workspace is bound.
+/// Returns the labels that an agent must have for a task, as stored text: those that the task
+/// requires, and that of the machine to which its workspace is bound.
 pub(crate) fn stored_task_labels(requires: &[String], machine: Option<&str>) -> String {
     let machine: Vec<String> = machine.map(machine_label).into_iter().collect();
     stored(&union(requires, &machine))
 }
 
-/// Checks labels that a tenant requires, and returns them sorted and without repetitions.
+/// Checks labels that a tenant requires, and returns them sorted and without duplicates.
 pub fn check_required_labels(labels: Vec<String>) -> Result<Vec<String>, FleetError> {
     checked_labels("requires", labels)
 }
 
-/// Checks labels, and returns them sorted and without repetitions.
+/// Checks labels, and returns them sorted and without duplicates.
 pub(crate) fn checked_labels(field: &str, labels: Vec<String>) -> Result<Vec<String>, FleetError> {
     let labels: BTreeSet<String> = labels.into_iter().collect();
     if labels.len() > LABELS_MAX {
@@ -90,7 +92,7 @@ pub(crate) fn checked_labels(field: &str, labels: Vec<String>) -> Result<Vec<Str
         return Err(invalid(field, problem));
     }
     for label in &labels {
-        // `machine:gpu-1` is a name on both sides of the colon.
+        // Both sides of the colon in `machine:gpu-1` must be valid names.
         let (group, name) = label.split_once(':').unwrap_or(("label", label));
         validate::check_name(field, group, validate::NAME_MAX)?;
         validate::check_name(field, name, validate::NAME_MAX)?;
@@ -98,8 +100,8 @@ pub(crate) fn checked_labels(field: &str, labels: Vec<String>) -> Result<Vec<Str
     Ok(labels.into_iter().collect())
 }
 
-/// Checks the labels that an operator gives an agent. `type:` is refused, because this label follows from the agent's
-/// type.
+/// Checks the labels that an operator gives an agent. `type:` is refused, because that label comes
+/// from the agent's type.
 pub(crate) fn checked_agent_labels(labels: Vec<String>) -> Result<Vec<String>, FleetError> {
     let labels = checked_labels("labels", labels)?;
     match labels.iter().find(|label| label.starts_with("type:")) {
@@ -108,7 +110,7 @@ pub(crate) fn checked_agent_labels(labels: Vec<String>) -> Result<Vec<String>, F
     }
 }
 
-/// Checks the tenants of an agent, and returns them sorted and without repetitions.
+/// Checks the tenants of an agent, and returns them sorted and without duplicates.
 pub(crate) fn checked_tenants(tenants: Vec<String>) -> Result<Vec<String>, FleetError> {
     let tenants: BTreeSet<String> = tenants.into_iter().collect();
     if tenants.is_empty() || tenants.len() > TENANTS_MAX {
@@ -118,7 +120,7 @@ pub(crate) fn checked_tenants(tenants: Vec<String>) -> Result<Vec<String>, Fleet
     Ok(tenants.into_iter().collect())
 }
 
-/// Returns the JSON list as it is stored.
+/// Returns the list as JSON text, in the form in which it is stored.
 pub(crate) fn stored(list: &[String]) -> String {
     serde_json::to_string(list).unwrap_or_default()
 }

@@ -1,32 +1,32 @@
-//! Reports of agents about the tasks that they hold. The caller names the claim beside the report.
+//! Reports of agents about the tasks that they hold. The claim is passed separately.
 
 use fairgate_time::UnixMicros;
 
-/// Report of an agent that it still works on the task.
+/// Report that the agent still works on the task.
 #[derive(Clone, Debug, Default)]
 pub struct TaskHeartbeat {
-    /// Current progress, for people; cut after 4 KiB.
+    /// Current progress, shown to people; cut after 4 KiB.
     pub progress: Option<String>,
     /// Tokens that this claim used so far, in total. Ignored unless the agent was added with `reports_tokens`.
     pub tokens: Option<u64>,
 }
 
-/// Report of an agent that a task is completed.
+/// Report that a task is completed.
 #[derive(Clone, Debug, Default)]
 pub struct TaskCompletion {
-    /// Result of the task, for people and for the tasks that need it; at most 1 MiB.
+    /// Result of the task, for people and for tasks that need this one; at most 1 MiB.
     pub result: Option<String>,
     /// Tokens that this claim used, in total. Ignored unless the agent was added with `reports_tokens`.
     pub tokens: Option<u64>,
 }
 
-/// Report of an agent that a task failed.
+/// Report that a task failed.
 #[derive(Clone, Debug, Default)]
 pub struct TaskFailure {
-    /// Reason for the failure, for people; cut after 4 KiB.
+    /// Reason for the failure, shown to people; cut after 4 KiB.
     pub reason: Option<String>,
-    /// Time until which a provider refuses requests because a limit is reached, in microseconds since 1970. If set, the
-    /// task waits until then, and no failure is counted.
+    /// Time until which a provider refuses requests because of a limit, in microseconds since 1970.
+    /// If set, the task waits until then, and no failure is counted.
     pub limited_until: Option<UnixMicros>,
     /// Tokens that this claim used, in total. Ignored unless the agent was added with `reports_tokens`.
     pub tokens: Option<u64>,
@@ -44,9 +44,9 @@ pub struct TaskQuestion {
 /// Request of an agent to give its task back. No failure is counted.
 #[derive(Clone, Debug, Default)]
 pub struct TaskRelease {
-    /// Reason for giving the task back, for people; cut after 4 KiB.
+    /// Reason for giving the task back, shown to people; cut after 4 KiB.
     pub reason: Option<String>,
-    /// If true, this agent cannot work on the task, for example because the workspace's folder is not on its machine. The
-    /// task is not given to this agent again until a person acts on the task.
+    /// True if this agent cannot work on the task, for example because the workspace's folder is
+    /// not on its machine. The agent does not get the task again until a person acts on the task.
     pub unfit: bool,
 }

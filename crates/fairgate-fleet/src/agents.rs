@@ -1,4 +1,4 @@
-//! Agents, which operators add, change and list, and which are identified by their tokens.
+//! Adds, changes and lists agents for operators, and identifies agents by their tokens.
 
 use fairgate_api::fleet::{AgentPatch, AgentView, AgentWithToken, NewAgent};
 use fairgate_api::fleet::{FleetAgentState, TaskState};
@@ -19,11 +19,11 @@ const KIND: &str = "default";
 const PREFIX: &str = "fga-";
 /// Number of bytes at the end of a token that are stored and shown as the token's hint.
 const HINT: usize = 4;
-/// Context string with which the seed of an agent's task keys is derived from the agent's token (blake3 key
+/// Context string for deriving the seed of an agent's task keys from the agent's token (blake3 key
 /// derivation).
 const SEED: &str = "fairgate 2026-11-16 fleet: the seed of an agent's task keys, from its token";
 
-/// New agent token: `fga-` and 43 characters that carry 256 random bits.
+/// A new agent token: `fga-` and 43 characters that carry 256 random bits.
 struct AgentToken(String);
 
 impl AgentToken {
@@ -139,8 +139,8 @@ pub(crate) fn patch(
     Ok(after)
 }
 
-/// Replaces an agent's token. Task keys that were derived from the old token stop working at once. An agent that holds
-/// a task gets a new task key when it claims again.
+/// Replaces an agent's token. Task keys that were derived from the old token are refused at once.
+/// An agent that holds a task gets a new task key with its next claim.
 pub(crate) fn rotate(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -232,7 +232,7 @@ pub(crate) fn list(tx: &mut dyn Transaction) -> Result<Vec<AgentView>, StoreErro
     tx.list(&format!("{VIEW} ORDER BY a.id"), &[], read)
 }
 
-/// Returns the agent that a token belongs to, or `None` if no agent has this token. Fails if the agent is retired.
+/// Returns the agent with this token; `None` if no agent has it. Fails if the agent is retired.
 pub(crate) fn of_token(
     tx: &mut dyn Transaction,
     token: &str,
@@ -253,8 +253,8 @@ pub(crate) fn of_token(
     }
 }
 
-/// Returns the claim that a task key belongs to, or `None` if that claim is over. A claim whose lease ran out lasts
-/// until the next round takes the task back.
+/// Returns the claim of a task key; `None` if the claim is over. A claim whose lease has run out is
+/// over only when the next round takes the task back.
 pub(crate) fn of_task_key(
     tx: &mut dyn Transaction,
     hash: KeyHash,

@@ -1,12 +1,12 @@
-//! The baseline of a project or a tenant that becomes busy. It puts the newcomer level with the busy one that has spent
-//! the fewest tokens per weight. `project_baseline` says why.
+//! The baseline of a project or a tenant that becomes busy. It raises the newcomer to the level of
+//! the busy one with the fewest spent tokens per weight. `project_baseline` gives the reason.
 
 /// Weight and usage of one project, as the baseline compares them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProjectLevel {
     /// Weight of the project, in thousandths.
     pub(crate) weight: u64,
-    /// Tokens that the project was charged for in the window, without the baseline.
+    /// Tokens that the project was charged in the window, without the baseline.
     pub(crate) spent: u64,
     /// Part of the project's baseline that has not faded yet, in tokens.
     pub(crate) baseline: u64,

@@ -1,4 +1,5 @@
-//! Context of one call of a method of [`crate::Fleet`], and helpers that most of these methods need.
+//! The context of one call of a method of [`crate::Fleet`], and functions that most of these
+//! methods need.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::options::FleetOptions;
 use crate::project_baseline::BaselineTerms;
 use crate::window_usage::UsageWindow;
 
-/// Time and actor of one call of a method of [`crate::Fleet`], and the fleet's options.
+/// Time and actor of one call of a method of [`crate::Fleet`], with the fleet's options.
 #[derive(Clone, Debug)]
 pub(crate) struct CallContext {
     pub(crate) now: UnixMicros,
@@ -30,7 +31,8 @@ impl CallContext {
         BaselineTerms { window: self.window(), share: self.options.share }
     }
 
-    /// Returns whether an operator makes this call, who sees all projects and agents. Agents and tenants do not.
+    /// Returns true if an operator makes this call. Operators may see all projects and agents;
+    /// agents and tenants may not.
     pub(crate) fn is_by_operator(&self) -> bool {
         self.actor == "admin" || self.actor.starts_with("admin:")
     }
@@ -66,7 +68,8 @@ impl CallContext {
     }
 }
 
-/// Increments the fleet's version. Must be called in every transaction that changes anything that a round reads.
+/// Increments the fleet's version. Every transaction that changes an input of a round must call
+/// this.
 pub(crate) fn bump_version(tx: &mut dyn Transaction) -> Result<(), StoreError> {
     fairgate_usage::sql::count_change(tx)
 }
@@ -86,7 +89,7 @@ pub(crate) fn reserve_creation_order(
     Ok(last.ok_or_else(none)? - count + 1)
 }
 
-/// Returns the error that there is no `what`, such as `task`, with this id.
+/// Returns the error that nothing of the kind `what`, such as `task`, has this id.
 pub(crate) fn not_found(what: &'static str, id: &str) -> FleetError {
     FleetError::NotFound { what, id: id.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The claim that an operation of an agent names, and the check that it is in force.
+//! The claim that an agent's operation names, and the check that this claim is in force.
 
 use fairgate_store::{StoreError, Transaction};
 
@@ -6,7 +6,7 @@ use crate::call_context::not_found;
 use crate::error::FleetError;
 use crate::transition::{self, TaskRow, write};
 
-/// Claim to which an operation of an agent refers.
+/// The claim that an agent's operation names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimRef<'a> {
     pub(crate) agent: &'a str,
@@ -20,12 +20,12 @@ impl ClaimRef<'_> {
         standing.state.is_held() && self.is_last(standing)
     }
 
-    /// Returns whether this is the task's latest claim, no matter whether that claim is over.
+    /// Returns true if this is the task's latest claim, whether or not it is over.
     pub(crate) fn is_last(self, standing: &TaskRow) -> bool {
         standing.epoch == self.epoch && standing.agent.as_deref() == Some(self.agent)
     }
 
-    /// Returns the error that tells the agent what happened to its claim.
+    /// Returns the error that says what happened to the agent's claim.
     pub(crate) fn lost(self, standing: &TaskRow) -> FleetError {
         let TaskRow { state, epoch, reason, .. } = standing;
         let holder = standing.agent.as_deref().unwrap_or("another agent");
@@ -51,8 +51,9 @@ pub(crate) fn held(tx: &mut dyn Transaction, named: ClaimRef<'_>) -> Result<Task
     }
 }
 
-/// Returns the error for a claim that does not hold its task. An agent that never had the task gets the error for a
-/// missing task; otherwise it could find out the names, states and agents of all tasks.
+/// Returns the error for a claim that does not hold its task. An agent that never had the task gets
+/// the error for a missing task. Otherwise it could find out the names, states and agents of all
+/// tasks.
 pub(crate) fn not_held(
     tx: &mut dyn Transaction,
     named: ClaimRef<'_>,

@@ -1,5 +1,5 @@
-//! Agents that wait for a task in this process. Each agent has at most one open claim; claims are served in the order
-//! in which they arrived.
+//! Agents that wait for a task in this process. Each agent has at most one open claim. Claims are
+//! served in the order of their arrival.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,8 @@ use crate::agent_id::AgentId;
 use crate::error::FleetError;
 use crate::round::{ClaimingAgent, GrantedClaim};
 
-/// Reply to an agent that asked for a task; `Ok(None)` if there was no task until the end of its wait.
+/// Reply to an agent that waits for a task; `Ok(None)` if there was no task until the end of its
+/// wait.
 pub(crate) type ClaimResult = Result<Option<GrantedClaim>, FleetError>;
 
 /// Open claims of waiting agents.
@@ -49,8 +50,9 @@ pub(crate) struct ClaimWaiterGuard<'a> {
 }
 
 impl ClaimWaiters {
-    /// Opens a claim for an agent that waits until `until`. Returns the claim's number and the receiver of the reply.
-    /// An older open claim of the same agent ends without a task, because the agent has asked again.
+    /// Opens a claim for an agent that waits until `until`. Returns the claim's number and the
+    /// receiver of the reply. An older open claim of the same agent ends without a task, because
+    /// the new call replaces it.
     pub(crate) fn join(
         &self,
         agent: &AgentId,
@@ -102,13 +104,14 @@ impl ClaimWaiters {
     pub(crate) fn send_result(&self, number: u64, claimed: ClaimResult) {
         let mut state = self.lock();
         if let Some(place) = state.waiting.iter().position(|it| it.number == number) {
-            // If nobody listens any more, the agent gets the same task when it asks again, or its lease runs out.
+            // If nobody receives the reply, the agent gets the same task at its next call, or its
+            // lease runs out.
             let _ = state.waiting.remove(place).reply.send(claimed);
         }
     }
 
-    /// Ends a round. Agents of this round whose wait is over get a reply without a task, or with the error of the
-    /// round.
+    /// Ends a round. Agents in the round whose wait is over get a reply: no task, or the error of
+    /// the round.
     pub(crate) fn leave_round(&self, now: Instant, problem: Option<&StoreError>) {
         let mut state = self.lock();
         for waiter in std::mem::take(&mut state.waiting) {
@@ -122,7 +125,8 @@ impl ClaimWaiters {
         }
     }
 
-    /// Accepts no more claims. All waiting agents get the reply that there is no task, as if their wait were over.
+    /// Refuses further claims. All waiting agents get the reply that there is no task, as at the
+    /// end of their wait.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -138,8 +142,8 @@ impl ClaimWaiters {
 }
 
 impl ClaimWaiterGuard<'_> {
-    /// Removes the open claim if a round has looked for a task for its agent and none is looking now. Returns whether
-    /// the claim was removed.
+    /// Removes the open claim if a round has looked for a task for its agent and no round does so
+    /// now. Returns true if the claim was removed.
     pub(crate) fn try_leave(&self) -> bool {
         let mut state = self.waiters.lock();
         let Some(place) = state.waiting.iter().position(|it| it.number == self.number) else {

@@ -1,13 +1,15 @@
 //! Operations of agents on the tasks that they hold: heartbeat, complete, fail, ask, release.
 //!
-//! Each operation names the claim by its epoch. An agent that no longer holds the task under that epoch gets an error
-//! that names the current holder, and changes nothing. Operations that end a claim may be repeated. The repetition
-//! finds in the history that this agent already ended this claim in the same way, and returns the task's current state.
+//! Each operation names the claim by its epoch. An agent that no longer holds the task under that
+//! epoch gets an error that names the current holder, and changes nothing. An operation that ends a
+//! claim may be repeated. The repetition finds in the history that this agent already ended this
+//! claim in the same way, and returns the task's current state.
 //!
 //! Each claim of a task has the next epoch. A task stores the epoch of the last claim that ended (`ended_epoch`).
 //!
-//! The usage of a task is written only once, in the transaction that writes the row of each model call. Usage that an
-//! agent reports counts only for agents that are declared not to call through the gateway, and those get no task keys.
+//! The usage of a task is written only once, in the transaction that writes the row of each model
+//! call. Usage that an agent reports counts only for agents with `reports_tokens`, which do not
+//! call through the gateway and get no task keys.
 
 use fairgate_api::agents::TaskLeaseBody;
 use fairgate_api::fleet::{TaskLine, TaskState};
@@ -29,14 +31,15 @@ use crate::unfit_tasks;
 use crate::validate;
 use crate::window_usage;
 
-/// Largest number of times in a row that a task may be put off. After that the task is blocked, so that it is not
-/// retried forever.
+/// Maximum number of times in a row that a task may be put off. After that the task is blocked, so
+/// that it is not retried forever.
 const PUT_OFFS_MAX: u32 = 1_000;
-/// Longest question that an agent may ask an operator, in bytes.
+/// Maximum length of a question to an operator, in bytes.
 const QUESTION_MAX: usize = 16 << 10;
 
-/// Returns the task if it is held under this claim. Returns `None` if the claim's agent already ended the claim and the
-/// task then went to one of the states `ends`. Any other claim is an error.
+/// Returns the task if it is held under this claim. Returns `None` if the claim's agent already
+/// ended the claim and the task thereby entered one of the states `ends`. Any other claim is an
+/// error.
 fn held_or_ended(
     tx: &mut dyn Transaction,
     actor: &str,
@@ -127,8 +130,8 @@ pub(crate) fn heartbeat(
     Ok(Ok(TaskLeaseBody { lease_until, used: standing.used, reserved: standing.reserved }))
 }
 
-/// Reply to a heartbeat: the renewed lease, or an error because the heartbeat reported that a cap is reached, which
-/// ended the claim. In both cases the transaction is committed.
+/// Reply to a heartbeat: the renewed lease, or an error. The error means that the heartbeat
+/// reported a reached cap, which ended the claim. In both cases the transaction is committed.
 pub(crate) type HeartbeatReply = Result<TaskLeaseBody, FleetError>;
 
 pub(crate) fn fail(
@@ -185,9 +188,9 @@ fn after(
     })
 }
 
-/// Returns the transition of a task that its agent puts off until `until`. If the gateway noted a limit for the task
-/// that ends later, the task waits until that limit ends. Otherwise this counts as one more time in a row, and the task
-/// is blocked after [`PUT_OFFS_MAX`] of them.
+/// Returns the transition of a task that its agent puts off until `until`. If the gateway recorded
+/// a limit for the task that ends later, the task waits until that limit ends. Otherwise the number
+/// of times in a row is increased by one, and the task is blocked after [`PUT_OFFS_MAX`] times.
 fn put_off(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -214,7 +217,7 @@ fn put_off(
     Ok(TaskTransition { put_offs, ..limited(standing, until, reason) })
 }
 
-/// Limit that stops the model calls of a task.
+/// A limit that stops the model calls of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitCause {
     /// A provider refuses requests because of a rate limit.
@@ -223,7 +226,8 @@ pub enum LimitCause {
     ProjectBudget,
     /// A budget of the tenant or its group is used up.
     TenantBudget,
-    /// The task's own cap of tokens or money is reached. Unlike the others, this limit does not end by itself.
+    /// The task's own cap of tokens or money is reached. This limit does not end by itself; the
+    /// others do.
     TaskCap,
 }
 
@@ -239,9 +243,9 @@ impl LimitCause {
     }
 }
 
-/// Returns the reason if a cap of the held task is reached; `None` otherwise. A cap is reached if the task has used as
-/// many tokens as it may, or if the gateway refused a call because of a cap: [`note_limit`] then recorded a reason
-/// without a time.
+/// Returns the reason if a cap of the held task is reached; `None` otherwise. A cap is reached if
+/// the task has used as many tokens as it may, or if the gateway refused a call because of a cap.
+/// In the second case, [`note_limit`] has recorded a reason without a time.
 fn cap_reached(standing: &TaskRow) -> Option<String> {
     let used = standing.used.saturating_add(standing.used_before);
     if let Some(most) = standing.tokens_max.filter(|most| used >= *most) {
@@ -250,7 +254,8 @@ fn cap_reached(standing: &TaskRow) -> Option<String> {
     standing.reason.clone().filter(|_| standing.resume_after.is_none())
 }
 
-/// Returns the transition to BLOCKED for a task whose cap is reached: a retry would meet the same cap.
+/// Returns the transition to BLOCKED for a task whose cap is reached, because a retry would meet
+/// the same cap.
 fn capped(
     tx: &mut dyn Transaction,
     standing: &TaskRow,
@@ -283,11 +288,14 @@ fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransit
     }
 }
 
-/// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim is over. Of several
-/// limits that end, the one that ends last is kept. A limit without an end, which is a cap, replaces the recorded
-/// limit, and a limit that is recorded later replaces the cap. A claim is not charged for the time of a provider's
-/// limit. That time ends early if a call of the claim is completed. The time in which a budget is used up is charged,
-/// because a tenant with a small budget could otherwise hold agents for free.
+/// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim
+/// is over.
+///
+/// Of several limits with an end, the one that ends last is kept. A limit without an end is a cap;
+/// it replaces the recorded limit, and a later limit replaces it. A claim is not charged for the
+/// time of a provider's limit. That time ends early if a call of the claim is completed. The time
+/// in which a budget is used up is charged, because otherwise a tenant with a small budget could
+/// hold agents for free.
 pub(crate) fn note_limit(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -398,7 +406,7 @@ pub(crate) fn release(
             unfit_tasks::add(tx, named.agent, named.task)?;
         }
         if let Some((until, cause)) = limit(&standing, call) {
-            // The next agent would run into the same limit.
+            // The next agent would meet the same limit.
             let given_back = transition::load_task(tx, named.task)?;
             let next = limited(&given_back, until, cause.to_owned());
             transition::apply(tx, call, &given_back, &next, "")?;

@@ -1,11 +1,11 @@
-//! Completions of tasks that wait for a transaction.
+//! Queue of completions of tasks that wait for a transaction.
 //!
-//! One transaction completes the tasks of all agents that wait, and the completions that arrive meanwhile wait for the next
-//! one. So agents that end at the same time share the statements and the commit, which waits for the disk. No agent gets
-//! its reply before the commit.
+//! One transaction completes the tasks of all waiting agents. Completions that arrive meanwhile
+//! wait for the next transaction. So agents that end at the same time share the statements and the
+//! commit, which waits for the disk. Every agent gets its reply after the commit.
 //!
-//! The queue holds one completion for each call that waits for its reply, so it is never longer than the number of
-//! concurrent calls.
+//! The queue has one completion for each call that waits for its reply, so it is never longer than
+//! the number of concurrent calls.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ use tokio::sync::oneshot;
 use crate::agent_reports::TaskCompletion;
 use crate::error::FleetError;
 
-/// Largest number of completions in one transaction.
+/// Maximum number of completions in one transaction.
 const BATCH_MAX: usize = 500;
-/// Length of all results of one transaction at which no further completion is added to it, in bytes.
+/// Total length of the results in a transaction at which no further completion is added, in bytes.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// Claim that its agent ends because the task is completed.
+/// A claim that its agent ends because the task is completed.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimCompletion {
     pub(crate) agent: String,
@@ -33,7 +33,7 @@ pub(crate) struct ClaimCompletion {
 /// Result of one completion.
 pub(crate) type CompletionResult = Result<TaskLine, FleetError>;
 
-/// Completions that wait, in the order of their arrival.
+/// Waiting completions, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionQueue {
     state: Mutex<CompletionQueueState>,
@@ -46,7 +46,7 @@ struct CompletionQueueState {
     is_served: bool,
 }
 
-/// Completion with the channel for its result.
+/// A completion with the channel for its result.
 #[derive(Debug)]
 pub(crate) struct WaitingCompletion {
     pub(crate) completion: ClaimCompletion,
@@ -54,7 +54,8 @@ pub(crate) struct WaitingCompletion {
 }
 
 impl CompletionQueue {
-    /// Adds a completion. Returns the receiver of its result, and whether the caller must start to serve the queue.
+    /// Adds a completion. Returns the receiver of its result, and true if the caller must start to
+    /// serve the queue.
     pub(crate) fn join(
         &self,
         completion: ClaimCompletion,
@@ -66,7 +67,8 @@ impl CompletionQueue {
         (result, must_serve)
     }
 
-    /// Begins to serve the queue. Must be called once for each time that [`CompletionQueue::join`] asked for it.
+    /// Begins to serve the queue. Must be called once whenever [`CompletionQueue::join`] returns
+    /// true.
     pub(crate) fn serve(&self) -> CompletionQueueService<'_> {
         CompletionQueueService { queue: self, is_over: false }
     }
@@ -86,7 +88,8 @@ pub(crate) struct CompletionQueueService<'a> {
 }
 
 impl CompletionQueueService<'_> {
-    /// Takes the completions of the next transaction. Returns `None` if none waits; the service is then over.
+    /// Takes the completions of the next transaction. Returns `None` if there are none; the service
+    /// is then over.
     pub(crate) fn next_batch(&mut self) -> Option<Vec<WaitingCompletion>> {
         let mut state = self.queue.lock();
         let mut batch = Vec::new();

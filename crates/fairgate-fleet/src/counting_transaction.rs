@@ -1,4 +1,4 @@
-//! Transaction wrapper that counts SQL statements.
+//! A transaction wrapper that counts SQL statements.
 
 use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
 

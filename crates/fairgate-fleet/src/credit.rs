@@ -1,4 +1,5 @@
-//! Charge of a claim: the tokens that it used, or the time for which it held an agent.
+//! Computes the charge of a claim, from the tokens that it used and the time for which it held an
+//! agent.
 //!
 //! If only tokens counted, work that makes no calls through the gateway would be free, and its project would get nearly
 //! all agents. So projects share agents by *credit*:
@@ -8,31 +9,36 @@
 //!     extra  = credit − tokens
 //! ```
 //!
-//! Tokens are charged when calls are made, and the extra when the claim ends. Budgets count tokens alone, so the
-//! scheduler gets the extra as a part of the project's baseline, which is compared but limits nothing.
+//! Tokens are charged when calls are made, and the extra when the claim ends. Budgets count only
+//! tokens, so the scheduler gets the extra as a part of the project's baseline. A baseline affects
+//! only the comparison between projects; it limits nothing.
 //!
 //! # Time
-//! The time of a claim runs from the claim to its end. Waits that are not the task's own do not count: a provider's
-//! limit, from when the gateway notes it until it ends, and an outage of the database or of all servers. A task that
-//! waits for a person is not claimed, so that time does not count either. Waits may overlap, and two servers may note
-//! the same outage. So a task keeps the beginning and the end of its last wait, and a further wait that overlaps with it
-//! only moves the end. A call of the claim that is completed ends a wait: a task that gets answers does not wait, whatever
-//! limit was noted for one of its calls. A wait that is noted after that counts again.
+//! The time of a claim runs from the claim to its end. Two kinds of waits do not count, because the
+//! task does not cause them. One is a provider's limit, from the time at which the gateway records
+//! it to its end. The other is an outage of the database or of all servers. A task that waits for a
+//! person is not claimed, so that time does not count either. Waits may overlap, and two servers
+//! may record the same outage. So a task keeps the start and the end of its last wait, and an
+//! overlapping wait only moves the end. A completed call of the claim ends a wait: a task that gets
+//! answers does not wait, whatever limit was recorded for one of its calls. A wait that is recorded
+//! later counts again.
 //!
 //! # Price
-//! The price of a second is learned by [`SlotTimeBook`], with the tenants as payers: a tenant pays per second what the
-//! ended claims of the others were charged per second. No rate counts for more than 4 times a median, which is taken
-//! over the tenants' rates of completed tasks that made calls. The book is made from sums of the rolling window, so all
-//! servers on one database have the same price, and it survives restarts. Before there is any work, the default
-//! estimate of a task pays for [`DEFAULT_TIME`]. An operator may state the price instead.
+//! [`SlotTimeBook`] learns the price of a second, with the tenants as payers. A tenant pays per
+//! second what the ended claims of the others were charged per second. No rate counts for more than
+//! 4 times a median, which is taken over the tenants' rates of completed tasks that made calls. The
+//! book is computed from sums of the rolling window, so all servers on one database have the same
+//! price, and the price survives restarts. Before there is any work, the default estimate of a task
+//! pays for [`DEFAULT_TIME`]. An operator may state the price instead.
 //!
 //! # Who can move the price
-//! A tenant's own work does not enter its price while others work, except as one of the rates of the median. The median
-//! includes the default rate. Rates below a quarter of the median count for at most half of the time in the sum, so
-//! that long and cheap work cannot lower the price for all; see `fairgate-price`. All projects of a tenant count as
-//! one, because a tenant with many projects could otherwise choose the median. A task that reports its tokens itself
-//! sets no rate below the default. The time of a claim is measured here; an agent can only make it longer, and its own
-//! project pays for that.
+//! While others work, a tenant's own work affects its price only as one of the rates of the median.
+//! The median includes the default rate. Rates below a quarter of the median count for at most half
+//! of the time in the sum, so that long and cheap work cannot lower the price for all; see
+//! `fairgate-price`. All projects of a tenant count as one, because a tenant with many projects
+//! could otherwise choose the median. A task that reports its tokens itself sets no rate below the
+//! default. The server measures the time of a claim. An agent can only make it longer, and the
+//! agent's own project pays for that.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -47,19 +53,19 @@ use crate::json_rows;
 use crate::options::{FleetCredit, FleetOptions};
 use crate::validate;
 
-/// Time of an agent for which the default estimate of a task pays, as long as no price was learned.
+/// Time of an agent for which the default estimate of a task pays, until a price was learned.
 const DEFAULT_TIME: Duration = Duration::from_secs(100);
-/// Largest time of one payer that is put into the book unchanged, in microseconds. If a payer has more, the sums of all
+/// Maximum time of one payer in the book, in microseconds. If a payer has more, the sums of all
 /// payers are divided by the same number.
 const BOOK_TIME_US_MAX: u64 = 300 * 86_400 * 1_000_000;
 
-/// Options of the fleet that the charge of a claim depends on.
+/// Options of the fleet that determine the charge of a claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CreditTerms {
     pub(crate) unit: FleetCredit,
-    /// Price of an agent's second in tokens, if the operator states it.
+    /// Price of an agent's second in tokens; `None` if the operator states none.
     stated: Option<u64>,
-    /// Price that is used until there is work to learn it from.
+    /// Price that is used until a price can be learned from work.
     default: TokenRate,
 }
 
@@ -72,13 +78,13 @@ impl CreditTerms {
         }
     }
 
-    /// Returns whether the price is learned, so that it depends on the work of projects.
+    /// Returns true if the price is learned from the work of projects.
     fn is_learned(&self) -> bool {
         self.stated.is_none() && self.unit != FleetCredit::Tokens
     }
 
-    /// Returns the price of an agent's second for this payer. The price of a payer without work in the book is learned
-    /// from all payers.
+    /// Returns the price of an agent's second for this payer. For a payer without work in the book,
+    /// the price is learned from all payers.
     pub(crate) fn price(&self, book: &SlotTimeBook, payer: &str) -> TokenRate {
         match self.stated {
             Some(tokens) => TokenRate::new(tokens, Duration::from_secs(1)),
@@ -86,7 +92,8 @@ impl CreditTerms {
         }
     }
 
-    /// Returns credit − tokens for a claim with these used or expected tokens and this time.
+    /// Returns credit − tokens for a claim with this number of used or expected tokens and this
+    /// time.
     pub(crate) fn extra(&self, tokens: u64, time: Duration, price: TokenRate) -> i64 {
         let most = validate::TASK_TOKENS_MAX;
         let signed = |number: u64| i64::try_from(number.min(most)).unwrap_or(i64::MAX);
@@ -98,8 +105,8 @@ impl CreditTerms {
         }
     }
 
-    /// Returns the credit that a task is expected to cost, in tokens. `estimate` is its expected tokens, and `learned`
-    /// the credit of its project's completed tasks.
+    /// Returns the expected credit of a task, in tokens. `estimate` is the number of its expected
+    /// tokens, and `learned` the learned credit of its project's completed tasks.
     pub(crate) fn expected(&self, estimate: u64, learned: Option<u64>) -> u64 {
         match self.unit {
             FleetCredit::Tokens => estimate,
@@ -109,7 +116,7 @@ impl CreditTerms {
     }
 }
 
-/// Work of one project in the window: the sums from which the price is learned.
+/// Sums of one project's work in the window, from which the price is learned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProjectWork {
     /// Tenant of the project.
@@ -117,7 +124,7 @@ pub(crate) struct ProjectWork {
     /// Credit of all claims that ended, in tokens, and their time in microseconds.
     paid: u64,
     agent_us: u64,
-    /// Tokens and time of completed tasks that made calls; part of the sums above.
+    /// Tokens and time of completed tasks that made calls; they are part of the sums above.
     work_tokens: u64,
     work_us: u64,
 }
@@ -155,13 +162,13 @@ fn sums_by_payer(mut works: Vec<ProjectWork>) -> Vec<ProjectWork> {
     works
 }
 
-/// Returns the book of prices that follows from the work of all projects.
+/// Returns the book of prices that is computed from the work of all projects.
 pub(crate) fn price_book(works: Vec<ProjectWork>) -> SlotTimeBook {
     let mut works = sums_by_payer(works);
     works.retain(|work| work.agent_us > 0);
     works.sort_by_key(|work| std::cmp::Reverse(work.agent_us));
     works.truncate(TENANTS_MAX);
-    // All sums are scaled alike, so that rates and the weights of payers stay as they are.
+    // All sums are scaled by the same factor, so rates and the weights of payers do not change.
     let longest = works.first().map_or(0, |work| work.agent_us);
     let scale = longest.div_ceil(BOOK_TIME_US_MAX).max(1);
     let time = |us: u64| Duration::from_micros(us / scale);
@@ -180,13 +187,13 @@ pub(crate) fn price_book(works: Vec<ProjectWork>) -> SlotTimeBook {
     book
 }
 
-/// Times of a claim, from which its charge is computed.
+/// The times of a claim from which its charge is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClaimTimes {
     pub(crate) claimed_at: UnixMicros,
-    /// Time of earlier waits, which does not count, in microseconds.
+    /// Total time of earlier waits, in microseconds; it is not charged.
     pub(crate) waited_us: i64,
-    /// Beginning and end of the last wait. Its end may be in the future.
+    /// Start and end of the last wait. The end may be in the future.
     pub(crate) waited_from: UnixMicros,
     pub(crate) waited_until: UnixMicros,
 }
@@ -213,8 +220,9 @@ impl ClaimTimes {
     }
 }
 
-/// Returns SQL assignments that note a wait of a held task from `from` until `until`. Where it overlaps with the wait
-/// that was noted last, the time is counted once. SQLite numbers parameters as they appear, and `until` appears first.
+/// Returns SQL assignments that record a wait of a held task from `from` until `until`. Time that
+/// overlaps with the last recorded wait is counted once. SQLite numbers parameters as they appear,
+/// and `until` appears first.
 pub(crate) fn note_wait(from: &str, until: &str) -> String {
     let is_apart = format!("waited_until < {from}");
     format!(
@@ -224,14 +232,14 @@ pub(crate) fn note_wait(from: &str, until: &str) -> String {
     )
 }
 
-/// Task whose claim ends, and how it ends.
+/// A task whose claim ends, and the way it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndingClaim<'a> {
     pub(crate) task: &'a str,
     pub(crate) is_completed: bool,
 }
 
-/// Charge of one claim, in the columns of `fleet_usage`.
+/// Charge of one claim, as columns of `fleet_usage`.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClaimCharge {
     extra: i64,
@@ -256,7 +264,7 @@ impl ClaimCharge {
     }
 }
 
-/// Held task whose claim ends.
+/// A held task whose claim ends.
 struct EndingTask {
     id: String,
     project: String,
@@ -268,8 +276,9 @@ struct EndingTask {
     times: ClaimTimes,
 }
 
-/// Charges claims that end now for their time. The claims must be of different tasks. Must be called before the new
-/// states of the tasks are written. Ignores tasks that no agent holds. Runs a constant number of SQL statements.
+/// Charges claims that end now for their time. The claims must belong to different tasks. Must be
+/// called before the new states of the tasks are written. Ignores tasks that no agent holds. Runs a
+/// constant number of SQL statements.
 pub(crate) fn charge(
     tx: &mut dyn Transaction,
     terms: &CreditTerms,
@@ -316,7 +325,7 @@ fn claim_charge(
     let time = task.times.counted(now);
     let agent_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let extra = terms.extra(task.tokens, time, terms.price(book, &task.tenant));
-    // Otherwise an agent could lower the price by reporting few tokens.
+    // An agent could otherwise lower the price by reporting few tokens.
     let is_seen = !task.reports || task.tokens >= terms.default.cost(time);
     let is_work = is_completed && task.tokens > 0 && is_seen;
     ClaimCharge {
@@ -336,7 +345,7 @@ fn ending_tasks(
     if ending.is_empty() {
         return Ok(Vec::new());
     }
-    // SQLite would otherwise begin at the index of all held tasks, and read each of them.
+    // SQLite would otherwise start with the index of all held tasks, and read each of them.
     let table = json_rows::table(tx.database(), 1, &["TEXT"]);
     let sql = format!(
         "SELECT t.id, t.project, t.used, t.calls, \

@@ -1,11 +1,11 @@
-//! Detection of dependency cycles between tasks.
+//! Finds dependency cycles between tasks.
 
 /// Returns a cycle of the dependency graph as indexes of tasks. Each task needs the next one, and the last index equals
 /// the first. Returns `None` if there is no cycle.
 ///
-/// `needs[n]` are the indexes of the tasks that task n needs. This is a depth-first search without recursion, so that a
-/// chain of ten thousand tasks does not overflow the stack. A task is open while the tasks that it needs are visited. A
-/// task that needs an open task closes a cycle.
+/// `needs[n]` are the indexes of the tasks that task n needs. The search is depth-first without
+/// recursion, so that a chain of ten thousand tasks does not overflow the stack. A task is open
+/// while the tasks that it needs are visited. A task that needs an open task closes a cycle.
 pub(crate) fn cycle(needs: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum VisitMark {
@@ -14,7 +14,7 @@ pub(crate) fn cycle(needs: &[Vec<usize>]) -> Option<Vec<usize>> {
         Done,
     }
     let mut marks = vec![VisitMark::New; needs.len()];
-    // The current path; for each task the number of its needs that were visited.
+    // The current path. Each task has the number of its needs that were visited.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for start in 0..needs.len() {
         if marks[start] == VisitMark::New {
@@ -67,8 +67,8 @@ mod tests {
         assert_eq!(cycle(&[vec![1], vec![2], vec![3], vec![1]]), Some(vec![1, 2, 3, 1]));
     }
 
-    /// Removes tasks that need no remaining task until none can be removed. A task that remains is in a cycle or needs
-    /// one.
+    /// Repeatedly removes tasks that need no remaining task. A task that cannot be removed is in a
+    /// cycle, or needs a task in a cycle.
     fn has_cycle(needs: &[Vec<usize>]) -> bool {
         let mut left: std::collections::BTreeSet<_> = (0..needs.len()).collect();
         loop {

@@ -4,8 +4,8 @@ use fairgate_store::StoreError;
 
 use fairgate_api::fleet::{FleetAgentState, TaskState};
 
-/// Error of a method of [`crate::Fleet`]. The method changed nothing, with one exception: a heartbeat that reports that
-/// the task's cap is reached blocks the task, and returns [`FleetError::LeaseLost`].
+/// Error of a method of [`crate::Fleet`]. The method changed nothing, with one exception: a
+/// heartbeat that reports a reached cap blocks the task, and returns [`FleetError::LeaseLost`].
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// Nothing with this id exists.
@@ -21,7 +21,7 @@ pub enum FleetError {
     Exists {
         /// Kind of the existing thing: `project`, `task`, `agent` or `workspace`.
         what: &'static str,
-        /// Id that is taken.
+        /// Id that is already in use.
         id: String,
     },
     /// The project, task, workspace or folder is in use, so nothing was changed.
@@ -31,7 +31,7 @@ pub enum FleetError {
         what: &'static str,
         /// Id of the thing in use.
         id: String,
-        /// Description of the object that uses it, and of what the caller can do.
+        /// Description of what uses it, and of what the caller can do.
         by: String,
     },
     /// A field has an invalid value.
@@ -58,10 +58,10 @@ pub enum FleetError {
         /// Id of the archived project.
         project: String,
     },
-    /// The value of a field is a moment in the past, and must be one in the future.
+    /// The value of a field is a time in the past, but must be in the future.
     #[error("{field}: has passed; {hint}")]
     Passed {
-        /// Name of the field with the moment.
+        /// Name of the field with the time.
         field: &'static str,
         /// Advice on what to send instead.
         hint: &'static str,
@@ -73,7 +73,7 @@ pub enum FleetError {
         task: String,
         /// Current state of the task.
         from: TaskState,
-        /// State that the call asked for.
+        /// State that the call requested.
         to: TaskState,
         /// Advice on what to do instead.
         hint: String,

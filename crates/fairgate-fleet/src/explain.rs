@@ -1,5 +1,5 @@
-//! Explains why a task is in its state. An explanation has a sentence for people, a stable code for programs, and the
-//! numbers behind the sentence.
+//! Explains why a task is in its state. An explanation consists of a sentence for people, a stable
+//! code for programs, and the numbers in the sentence.
 
 mod ready_task;
 #[cfg(test)]
@@ -22,14 +22,15 @@ use crate::round::load::{self, HeldTask};
 use crate::round::round_input::{RoundAgent, RoundInput};
 use crate::{agents, json_rows, task_history, validate};
 
-/// Largest number of tasks that the sentence of an explanation names.
+/// Maximum number of tasks that the sentence of an explanation names.
 const NAMED: usize = 3;
-/// Limits of the search for the blocked tasks that a task waits for: the number of steps along `needs`, the number of
-/// visited tasks, and the number of tasks that the explanation lists.
+/// Maximum number of steps along `needs` in the search for the blocked tasks for which a task
+/// waits.
 const ROOT_STEPS_MAX: usize = 200;
+/// Maximum number of tasks that this search visits.
 const ROOT_TASKS_MAX: usize = 1_000;
 const ROOTS_MAX: usize = 20;
-/// Longest quotation of an agent's or operator's text in a sentence, in bytes.
+/// Maximum length of a quoted text of an agent or operator in a sentence, in bytes.
 const REPEATED: usize = 300;
 /// Name of the hypothetical agent for which the next round is simulated.
 const NEXT: &str = "(the next agent)";
@@ -43,7 +44,7 @@ pub(crate) enum ExplanationScope {
     ItsTenant,
 }
 
-/// Active agent, as an explanation sees it.
+/// An active agent, with the data that an explanation needs.
 struct ActiveAgent {
     id: String,
     kind: String,
@@ -58,10 +59,10 @@ pub(crate) struct ExplanationContext {
     rules: RoundOptions,
     /// Input of a round with one hypothetical waiting agent. That agent may take any task.
     input: RoundInput,
-    /// Outcomes of the round with input `input` for the ready tasks that were loaded, by task.
+    /// Results of the round with the input `input`, by loaded ready task.
     turns: HashMap<Box<str>, ready_task::NextAgentOutcome>,
     held: Vec<HeldTask>,
-    /// Projects that the explanation may name; all projects if `None`.
+    /// Projects that the explanation may name; `None` for all projects.
     named: Option<HashSet<String>>,
     agents: Vec<ActiveAgent>,
 }
@@ -131,7 +132,7 @@ struct ExplainedTask {
     workspace: Option<String>,
     affinity: Option<String>,
     affinity_until: Option<UnixMicros>,
-    /// Labels that an agent must have, on top of those of the project.
+    /// Labels that an agent must have, in addition to those of the project.
     labels: Vec<String>,
     agent: Option<String>,
     epoch: u64,
@@ -196,8 +197,8 @@ pub(crate) fn of(
     Ok(explain(tx, &context, &subject)?)
 }
 
-/// Explains why the first ready tasks of these projects wait. Explains at most `each` tasks per project, and `all`
-/// tasks in total.
+/// Explains why the first ready tasks of these projects wait. Explains at most `each` tasks of each
+/// project, and `all` tasks in total.
 pub(crate) fn of_many(
     tx: &mut dyn Transaction,
     context: &ExplanationContext,
@@ -224,7 +225,7 @@ pub(crate) fn of_many(
     subjects.iter().map(|subject| explain(tx, context, subject)).collect()
 }
 
-/// Explanation while it is built.
+/// An explanation that is not complete yet.
 struct ExplanationDraft {
     code: &'static str,
     sentence: String,
@@ -319,9 +320,10 @@ fn needs(
         .maybe("and not before", later))
 }
 
-/// Returns the blocked and failed tasks that these open tasks wait for, directly or through other tasks, the nearest
-/// first. Looks at no more than [`ROOT_STEPS_MAX`] steps and [`ROOT_TASKS_MAX`] tasks. All of them are of one tenant,
-/// because tasks may need only tasks of their own tenant.
+/// Returns the blocked and failed tasks for which these open tasks wait, directly or through other
+/// tasks, the nearest first. Visits at most [`ROOT_STEPS_MAX`] steps and [`ROOT_TASKS_MAX`] tasks.
+/// All tasks in the result belong to one tenant, because tasks may need only tasks of their own
+/// tenant.
 fn stuck_roots(
     tx: &mut dyn Transaction,
     open: &[(String, TaskState)],
@@ -418,10 +420,10 @@ fn paused(context: &ExplanationContext, subject: &ExplainedTask) -> ExplanationD
     .fact("retry", retry)
 }
 
-/// Explains that a task is completed, and mentions if its agent made no call through the gateway: either the work
-/// needed no model, or the agent calls a model without the gateway.
+/// Explains that a task is completed. If its agent made no call through the gateway, the
+/// explanation says so: the work needed no model, or the agent calls a model without the gateway.
 fn completed(subject: &ExplainedTask) -> ExplanationDraft {
-    // A task that was skipped had no claim that could call.
+    // A skipped task had no claim, so it could not make calls.
     if subject.calls > 0 || subject.reports || subject.epoch == 0 {
         return ExplanationDraft::new("completed", "It is completed.");
     }

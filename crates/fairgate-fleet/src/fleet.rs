@@ -1,9 +1,11 @@
-//! The handle through which the gateway and the command line use the fleet. Each call is one transaction, which
-//! completions of tasks may share.
+//! The handle through which the gateway and the command line use the fleet. Each call is one
+//! transaction; completions of tasks may share one.
 //!
-//! The fleet changes one transaction at a time, over all processes. SQLite has one writer; on PostgreSQL each
-//! transaction that changes the fleet first locks the one row of the table `fleet`. Tasks take minutes, so a lock of
-//! milliseconds does not matter. In return, two servers cannot assign a task twice or exceed a cap, a budget or a lock.
+//! Only one transaction at a time changes the fleet, over all processes. SQLite has one writer. On
+//! PostgreSQL, each transaction that changes the fleet first locks the only row of the table
+//! `fleet`. Tasks take minutes, so a lock of milliseconds does not matter. In return, two servers
+//! cannot assign a task twice, exceed a maximum number of agents or a budget, or give one workspace
+//! to two tasks.
 
 mod complete_call;
 mod webhook_calls;
@@ -43,7 +45,8 @@ use crate::{
     task_results, tasks, workspaces,
 };
 
-/// Future that the methods of [`Fleet`] return. The future is boxed, so that its code is compiled once, in this crate.
+/// Future that the methods of [`Fleet`] return. It is boxed, so that its code is compiled once, in
+/// this crate.
 pub type FleetFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
 
 /// Handle to the fleet. Cheap to clone; all clones share one fleet.
@@ -85,9 +88,9 @@ struct FleetInner {
     store: Store,
     clock: Arc<dyn FleetClock>,
     options: Arc<FleetOptions>,
-    /// Wakes the loop that runs the rounds after every change that may let a task start.
+    /// Wakes the loop of rounds after every change that may let a task start.
     changed: Arc<Notify>,
-    /// Wakes the part of the gateway that delivers events, after every change that may have written one.
+    /// Wakes the sender of webhook events after every change that may have written one.
     events_written: Notify,
     dispatch: Arc<RoundLoop>,
     completions: CompletionQueue,
@@ -95,7 +98,7 @@ struct FleetInner {
 }
 
 impl Fleet {
-    /// Creates a handle to the fleet in this store. No round is run until [`Fleet::run`] is polled.
+    /// Creates a handle to the fleet in this store. Rounds run only while [`Fleet::run`] is polled.
     pub fn new(store: Store, clock: Arc<dyn FleetClock>, options: FleetOptions) -> Self {
         let (options, changed) = (Arc::new(options), Arc::new(Notify::new()));
         let dispatch = Arc::new(RoundLoop::new(&options, Arc::clone(&changed)));
@@ -142,12 +145,12 @@ impl Fleet {
         actor: String,
         work: impl FnOnce(&mut dyn Transaction, &CallContext) -> Result<T, FleetError> + Send + 'static,
     ) -> FleetFuture<'a, T> {
-        // The clock is read inside the transaction, which may have waited for others.
+        // The clock is read inside the transaction, which may have waited for other transactions.
         let call = self.call(actor);
         self.inner.store.transact(keep, move |tx| work(tx, &call()))
     }
 
-    /// Runs a change that may let a task start, and then wakes the loop that runs the rounds.
+    /// Runs a change that may let a task start, and then wakes the loop of rounds.
     fn change<'a, T: Send + 'static>(
         &'a self,
         actor: String,
@@ -195,7 +198,7 @@ impl Fleet {
         ))
     }
 
-    /// Awaits an operation of an agent. If the database could not write it, reports this to the loop that runs the
+    /// Awaits an agent's operation. If the database could not write it, reports this to the loop of
     /// rounds.
     fn report_write_failure<'a, T: Send + 'a>(
         &'a self,
@@ -267,7 +270,8 @@ impl Fleet {
         self.add_tasks_for(actor.to_owned(), tasks, None)
     }
 
-    /// Adds tasks for a tenant, as [`Fleet::add_tasks`] does. For the caller, only the tenant's own projects exist.
+    /// Adds tasks for a tenant, as [`Fleet::add_tasks`] does. Projects of other tenants count as
+    /// missing.
     pub fn add_tasks_of_tenant<'a>(
         &'a self,
         tenant: &'a str,
@@ -361,8 +365,8 @@ impl Fleet {
         self.look(move |tx, call| explain::of(tx, call, &id, &waiting, for_whom))
     }
 
-    /// Returns a page of the log of a claim, starting at `first_byte`. If `epoch` is `None`, this is the task's latest
-    /// claim.
+    /// Returns a page of the log of a claim, starting at `first_byte`. `None` as `epoch` means the
+    /// task's latest claim.
     pub fn log<'a>(
         &'a self,
         task: &'a str,
@@ -373,7 +377,7 @@ impl Fleet {
         self.look(move |tx, _| task_logs::page(tx, &task, epoch, first_byte))
     }
 
-    /// Adds an agent, and returns the agent with its token, which is shown only this once.
+    /// Adds an agent, and returns the agent with its token, which is never shown again.
     pub fn add_agent<'a>(
         &'a self,
         actor: &'a str,
@@ -438,7 +442,7 @@ impl Fleet {
         self.look(move |tx, call| fleet_view::fleet(tx, call, &waiting))
     }
 
-    /// Returns the agent that this token belongs to, or `None` if no agent has this token.
+    /// Returns the agent with this token; `None` if no agent has it.
     pub fn agent<'a>(&'a self, token: &'a str) -> FleetFuture<'a, Option<AgentId>> {
         let token = token.to_owned();
         self.look(move |tx, _| agents::of_token(tx, &token))
@@ -457,7 +461,7 @@ impl Fleet {
             };
             let GrantedClaim { mut claim, has_needs } = granted;
             if has_needs {
-                // If this fails, the agent asks again and is given the same claim.
+                // If this fails, the agent calls again and gets the same claim.
                 claim = self
                     .look(move |tx, _| {
                         task_results::add_to_claim(tx, &mut claim)?;
@@ -469,7 +473,8 @@ impl Fleet {
         })
     }
 
-    /// Returns the result of a task that the task of a claim needs. Only the agent that holds the claim may read it.
+    /// Returns the result of a task that the claim's task needs. Only the agent that holds the
+    /// claim may read it.
     pub fn needed_result<'a>(
         &'a self,
         agent: &AgentId,
@@ -498,8 +503,8 @@ impl Fleet {
         Box::pin(async move { beat.await? })
     }
 
-    /// Appends bytes to the log of a claim, and returns the number of the byte that should follow. Bytes that were
-    /// received before are ignored.
+    /// Appends bytes to the log of a claim, and returns the position at which the next byte must
+    /// start. Bytes that were received before are ignored.
     pub fn append_log<'a>(
         &'a self,
         agent: &'a AgentId,
@@ -513,8 +518,8 @@ impl Fleet {
         })
     }
 
-    /// Deletes the logs of at most 50 tasks that ended before a moment, and returns the number of these tasks. To
-    /// delete all such logs, repeat the call until the result is 0.
+    /// Deletes the logs of at most 50 tasks that ended before the time `before`, and returns the
+    /// number of these tasks. To delete all such logs, repeat the call until the result is 0.
     pub fn forget_logs(&self, before: UnixMicros) -> FleetFuture<'_, u64> {
         self.transact(TransactionDurability::ThroughKill, "fleet".to_owned(), move |tx, _| {
             Ok(task_logs::forget(tx, before)?)
@@ -558,9 +563,10 @@ impl Fleet {
         })
     }
 
-    /// Records that a limit stops the model calls of a claim until `until`. If the agent fails or releases the task
-    /// before that time, the task waits until then, and no failure is counted. A limit without an end is the task's cap:
-    /// if the agent fails the task, it is blocked.
+    /// Records that a limit stops the model calls of a claim until `until`. If the agent fails or
+    /// releases the task before that time, the task waits until then, and no failure is counted.
+    /// `None` as `until` means the task's cap; if the agent then fails the task, the task is
+    /// blocked.
     pub fn note_limit<'a>(
         &'a self,
         claim: &TaskClaim,
@@ -573,13 +579,13 @@ impl Fleet {
         })
     }
 
-    /// Returns the claim that a task key belongs to, or `None` if that claim is over.
+    /// Returns the claim of a task key; `None` if the claim is over.
     pub fn task_key<'a>(&'a self, hash: KeyHash) -> FleetFuture<'a, Option<TaskKey>> {
         self.look(move |tx, _| Ok(agents::of_task_key(tx, hash)?))
     }
 
-    /// Maps requests in flight to the tasks for which they were made. Requests that belong to no task, or have ended,
-    /// are left out.
+    /// Returns the task for each of these requests in flight. Requests that belong to no task, or
+    /// have ended, are left out.
     pub fn tasks_of_calls(
         &self,
         requests: Vec<String>,
@@ -587,7 +593,7 @@ impl Fleet {
         self.look(move |tx, _| Ok(model_calls::tasks_of(tx, &requests)?))
     }
 
-    /// Returns the statistics of the rounds so far in which at least one agent waited.
+    /// Returns the statistics of all past rounds in which at least one agent waited.
     pub fn rounds(&self) -> RoundStats {
         self.inner.dispatch.rounds()
     }
@@ -604,19 +610,20 @@ impl Fleet {
         self.inner.dispatch.stop();
     }
 
-    /// Wakes the loop of rounds after a change that was not made through this handle, such as the settlement of a
-    /// request.
+    /// Wakes the loop of rounds after a change that was made without this handle, such as the
+    /// settlement of a request.
     pub fn wake(&self) {
         self.inner.changed.notify_one();
     }
 
-    /// Returns the number of scheduler calls that are missing in the journal of rounds because they could not be
-    /// written.
+    /// Returns the number of scheduler calls that are missing in the journal of rounds, because
+    /// they could not be written.
     pub fn rounds_not_journaled(&self) -> u64 {
         self.inner.dispatch.not_journaled()
     }
 
-    /// Returns the state of the loop of rounds, for tests that run the steps of the loop themselves.
+    /// Returns the state of the loop of rounds, for tests that run the steps of the loop by
+    /// themselves.
     #[cfg(test)]
     pub(crate) fn dispatch(&self) -> &RoundLoop {
         &self.inner.dispatch

@@ -17,12 +17,12 @@ use crate::rights::rights_body;
 use crate::window_usage::WindowSums;
 use crate::{agent_access, agents, task_history, tasks};
 
-/// Largest number of waiting tasks that the fleet's view explains, for each project and in total.
+/// Maximum number of waiting tasks that the fleet's view explains, for each project and in total.
 const EXPLAINED: (usize, usize) = (3, 60);
-/// Time for which an agent counts as connected after it was seen, in microseconds. An agent that waits for a task asks at
-/// least once a minute, at any server.
+/// Time for which an agent counts as connected after its last call, in microseconds. A waiting
+/// agent makes a call at least once a minute, to any server.
 const SEEN_US: i64 = 75_000_000;
-/// Largest number of running tasks in the fleet's view.
+/// Maximum number of running tasks in the fleet's view.
 const RUNNING_MAX: usize = 1_000;
 
 /// Returns the projects of `tenant`, or all projects if `tenant` is `None`, in the order of their creation.
@@ -49,7 +49,7 @@ pub(crate) fn project(
     Ok(view)
 }
 
-/// Returns the views of all projects, in which the counts of tasks are not filled in yet.
+/// Returns the views of all projects, without the counts of tasks.
 fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>, StoreError> {
     let (window, now) = (call.window(), call.now);
     let held = project_account::reserved_tokens(tx)?;
@@ -103,8 +103,8 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
     Ok(views)
 }
 
-/// Sets the due share and the real share of each active project: its weight, and the tokens that it was charged for, as
-/// parts of the sums over all active projects.
+/// Sets the due share and the actual share of each active project. They are its weight and its
+/// charged tokens, as parts of the sums over all active projects.
 fn set_shares(views: &mut [ProjectView]) {
     let active = || views.iter().filter(|view| view.status == FleetProjectStatus::Active);
     let charged: u128 = active().map(|view| u128::from(view.charged)).sum();
@@ -129,7 +129,7 @@ fn set_due(view: &mut ProjectView, ppm: Option<u64>) {
     view.target_ppm = ppm;
 }
 
-/// Converts parts per million to a part of 1.
+/// Converts parts per million to a fraction of 1.
 fn of_one(ppm: u64) -> f64 {
     ppm as f64 / 1e6
 }
@@ -159,8 +159,8 @@ fn set_due_by_tenant(
     Ok(())
 }
 
-/// Counts the tasks by state, and writes the counts into the views of their projects. Counts only those of project
-/// `only` if it is set.
+/// Counts the tasks by state, and writes the counts into the views of their projects. If `only` is
+/// given, counts only the tasks of that project.
 fn count_tasks(
     tx: &mut dyn Transaction,
     views: &mut [ProjectView],
@@ -169,7 +169,7 @@ fn count_tasks(
     let words: Vec<_> = TaskState::ALL.iter().map(|state| format!("'{state}'")).collect();
     let only: Vec<SqlValue> = only.into_iter().map(SqlValue::from).collect();
     let of_one = if only.is_empty() { "" } else { "AND project = $1" };
-    // The condition names all states, so that the database uses the index.
+    // The condition lists all states, so that the database uses the index.
     let sql = format!(
         "SELECT project, state, COUNT(*) FROM fleet_tasks WHERE state IN ({}) {of_one} GROUP BY project, state",
         words.join(", ")

@@ -25,7 +25,7 @@ pub(crate) fn many(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Formats the time between two moments, rounded up: `80 s`, `5 min`, `3 h`, `2 days`.
+/// Formats the time between two times, rounded up: `80 s`, `5 min`, `3 h`, `2 days`.
 pub(crate) fn span(from: UnixMicros, to: UnixMicros) -> String {
     let micros = u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0);
     let seconds = micros.div_ceil(1_000_000);
@@ -37,7 +37,7 @@ pub(crate) fn span(from: UnixMicros, to: UnixMicros) -> String {
     }
 }
 
-/// Formats a moment, to the second, in UTC: `2026-11-16 09:30:00 UTC`.
+/// Formats a time, to the second, in UTC: `2026-11-16 09:30:00 UTC`.
 pub(crate) fn moment(at: UnixMicros) -> String {
     let day = UtcDay::of(at);
     let seconds = at.0.saturating_sub(day.midnight().0) / 1_000_000;
@@ -45,7 +45,8 @@ pub(crate) fn moment(at: UnixMicros) -> String {
     format!("{} {hours:02}:{minutes:02}:{:02} UTC", day.name(), seconds % 60)
 }
 
-/// Formats names for a sentence: `a`, `a and b`, `a, b and c`. Names at most `most` of them: `a, b and 7 more`.
+/// Formats names for a sentence: `a`, `a and b`, `a, b and c`. At most `most` names are shown:
+/// `a, b and 7 more`.
 pub(crate) fn listed(names: &[String], most: usize) -> String {
     let (shown, rest) = names.split_at(names.len().min(most));
     let mut shown = shown.to_vec();

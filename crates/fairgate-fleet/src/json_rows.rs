@@ -1,12 +1,13 @@
-//! SQL for statements about many rows. All rows are one parameter, a JSON list of lists, so the text of a statement
-//! does not depend on the number of rows. Both databases can then keep the statement prepared, and SQLite has no
-//! placeholders to look up.
+//! SQL for statements about many rows. All rows are one parameter, a JSON list of lists, so the
+//! text of a statement does not depend on the number of rows. Both databases can therefore keep the
+//! statement prepared, and SQLite has few placeholders to look up.
 
 use fairgate_store::{DatabaseKind, SqlValue};
 use serde_json::{Value as Json, json};
 
-/// Returns a subquery over the parameter with the number `place`, which is a JSON list of lists. The columns of the
-/// subquery are named `column1`, `column2` and so on, and are cast to `types`.
+/// Returns a subquery over the parameter with the number `place`, which is a JSON list of lists.
+/// The columns of the subquery are named `column1`, `column2` and so on, and have the types
+/// `types`.
 pub(crate) fn table(database: DatabaseKind, place: usize, types: &[&str]) -> String {
     let cell = |(number, kind): (usize, &&str)| match database {
         DatabaseKind::Sqlite => {
@@ -39,7 +40,8 @@ fn elements(database: DatabaseKind, place: usize, kind: &str) -> String {
     }
 }
 
-/// Returns an SQL expression that decodes the hexadecimal digits of the expression `text` to bytes.
+/// Returns an SQL expression that converts hexadecimal digits to bytes. `text` is the expression
+/// for the digits.
 pub(crate) fn unhex(database: DatabaseKind, text: &str) -> String {
     match database {
         DatabaseKind::Sqlite => format!("unhex({text})"),

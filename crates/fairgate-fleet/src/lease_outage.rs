@@ -1,12 +1,13 @@
-//! Compensation for outages: a lease does not run out because of time in which no agent could renew it.
+//! Extends leases after an outage, so that no lease runs out because its agent could not renew it.
 //!
-//! A lease ends because its agent sent no heartbeat. While the database is down no agent can send one, and when the
-//! clock is put forward no time passes at all. The loop of rounds measures such an outage between two moments at which
-//! the database answered. The next round compensates for the outage before it ends leases. A lease that was in force
-//! when the outage began keeps the time that it had left at that moment, up to two thirds of the full length, because
-//! an agent that is on time always has that much left. So agents that are alive have time for at least one heartbeat,
-//! leases of dead agents still end, and several servers that compensate for the same outage compute the same end of a
-//! lease.
+//! A lease ends if its agent sends no heartbeat. While the database is down no agent can send one.
+//! When the clock is set forward, leases would end although no time has passed. The loop of rounds
+//! measures such an outage between two answers of the database. The next round compensates for the
+//! outage before it ends leases. A lease that was in force at the start of the outage keeps the
+//! time that it had left then, but at most two thirds of the full length. An agent that is on time
+//! always has two thirds left. So live agents have time for at least one heartbeat, and leases of
+//! dead agents still end. If several servers compensate for the same outage, they compute the same
+//! end of a lease.
 
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use crate::credit;
 use crate::fleet_clock::FleetClock;
 use crate::retry_policy;
 
-/// Largest forward jump of the wall clock that does not count as an outage. The jump is the time that passed on the
-/// wall clock between two answers of the database − the time that passed on the steady clock.
+/// Maximum forward jump of the wall clock that does not count as an outage. The jump is the time
+/// between two answers of the database on the wall clock, minus that on the steady clock.
 const DRIFT: Duration = Duration::from_secs(1);
 
-/// Time in which no lease could be renewed.
+/// A period in which no lease could be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseOutage {
     /// Time at which the fleet was last known to work; `None` if this process has just started and does not know that
@@ -40,7 +41,7 @@ impl LeaseOutage {
     }
 }
 
-/// Reading of the wall clock and the steady clock at one moment.
+/// The wall clock and the steady clock, read at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockReading {
     pub(crate) now: UnixMicros,
@@ -58,14 +59,14 @@ impl ClockReading {
 pub(crate) struct OutageDetector {
     /// Time of the database's last answer; `None` if this process has had no answer yet.
     answered: Option<ClockReading>,
-    /// True if the database failed, or the process stood still, since the database's last answer.
+    /// True if the database failed, or the process was suspended, since the database's last answer.
     has_failed: bool,
-    /// Outage that no round has compensated for yet.
+    /// Outage for which no round has compensated yet.
     open: Option<LeaseOutage>,
 }
 
 impl OutageDetector {
-    /// Records that the database failed or that this process stood still.
+    /// Records that the database failed or that this process was suspended.
     pub(crate) fn failed(&mut self) {
         self.has_failed = true;
     }
@@ -77,12 +78,13 @@ impl OutageDetector {
         self.has_failed = false;
     }
 
-    /// Records that a round was run, which compensated for the outage so far.
+    /// Records that a round ran, which has compensated for the outage so far.
     pub(crate) fn made(&mut self, at: ClockReading) {
         *self = Self { answered: Some(at), ..Self::default() };
     }
 
-    /// Returns the outage that a round at this moment must compensate for, or `None`.
+    /// Returns the outage for which a round at this moment must compensate; `None` if there was no
+    /// outage.
     pub(crate) fn outage(&self, at: ClockReading) -> Option<LeaseOutage> {
         let Some(last) = self.answered else {
             return Some(LeaseOutage { since: None, length: Duration::ZERO });
@@ -106,8 +108,8 @@ fn micros(span: i64) -> Duration {
     Duration::from_micros(u64::try_from(span).unwrap_or(0))
 }
 
-/// Extends the leases that were in force when the outage began by the duration of the outage, but to no later than two
-/// thirds of a lease from now.
+/// Extends the leases that were in force at the start of the outage by its duration, but to at most
+/// two thirds of a lease from now.
 pub(crate) fn extend_leases(
     tx: &mut dyn Transaction,
     lapse: LeaseOutage,
@@ -129,8 +131,8 @@ pub(crate) fn extend_leases(
     Ok(())
 }
 
-/// Notes the outage, which ends now, as a wait of the claims that were in force when it began, so that they are not
-/// charged for it.
+/// Records the outage, which ends now, as a wait of the claims that were in force at its start. So
+/// they are not charged for it.
 fn note_waits(
     tx: &mut dyn Transaction,
     since: UnixMicros,
@@ -146,8 +148,9 @@ fn note_waits(
     Ok(())
 }
 
-/// Returns the beginning and the duration of an outage. A process that has just started takes the last contact of any
-/// agent with any server as the beginning, because the fleet worked then. Returns `None` if no agent was ever seen.
+/// Returns the start and the duration of an outage. For a process that has just started, the outage
+/// starts at the last contact of any agent with any server, because the fleet worked then. Returns
+/// `None` if there was no such contact.
 fn known(
     tx: &mut dyn Transaction,
     lapse: LeaseOutage,
@@ -161,9 +164,10 @@ fn known(
     Ok(seen.map(|seen| (seen, micros(now.0.saturating_sub(seen.0)))))
 }
 
-/// Shortens leases whose end is implausibly late because the clock was put back after they were granted. Otherwise a
-/// dead agent would hold its task for an additional time, as long as the jump of the clock. Leases that are long only
-/// because the length of leases was changed afterwards are left alone. Returns whether any lease was shortened.
+/// Shortens leases whose end is implausibly late because the clock was set back after they were
+/// granted. Otherwise a dead agent would hold its task longer, by the jump of the clock. A lease
+/// that is long only because the configured length was reduced later is not shortened. Returns true
+/// if any lease was shortened.
 pub(crate) fn shorten(
     tx: &mut dyn Transaction,
     lease: Duration,
@@ -181,8 +185,8 @@ pub(crate) fn shorten(
     Ok(shortened > 0)
 }
 
-/// Returns the latest plausible end of a lease. This is the length of a lease from now, plus a third of that length
-/// because the clocks of servers differ.
+/// Returns the latest plausible end of a lease: the length of a lease from now, plus a third of
+/// that length, because the clocks of servers differ.
 pub(crate) fn latest(lease: Duration, now: UnixMicros) -> UnixMicros {
     retry_policy::later(now, lease + lease / 3)
 }

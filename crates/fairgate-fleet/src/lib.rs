@@ -1,10 +1,11 @@
 //! The fleet: projects with tasks, agents that work on them, and the loop that gives every project its share.
 //!
-//! The values of its calls are the wire types of `fairgate_api::fleet`, which also has the state machine of a task.
-//! `fleet` is the handle that callers use: each call of a method is one transaction of the store. `round` is one step
-//! of the loop, in one transaction: expired leases and pauses end, a snapshot is loaded, `proportional` decides, and
-//! the decision is applied. No code of this crate knows HTTP. `fairgate_core::proportional` decides which project is
-//! furthest below its share.
+//! The calls of this crate take and return the wire types of `fairgate_api::fleet`, which also has
+//! the state machine of a task. `fleet` is the handle for callers; each of its methods is one
+//! transaction of the store. `round` is one step of the loop, in one transaction: it ends expired
+//! leases and pauses, loads a snapshot, lets `proportional` decide, and applies the decision. No
+//! code of this crate knows HTTP. `fairgate_core::proportional` decides which project is furthest
+//! below its share.
 
 mod add_tasks;
 mod agent_access;

@@ -6,7 +6,8 @@ use fairgate_store::{StoreError, Transaction};
 
 use crate::json_rows;
 
-/// Maps the ids of these requests to the tasks for which they were made. Requests that belong to no task are left out.
+/// Returns the task for each of these requests, by request id. Requests that belong to no task are
+/// left out.
 pub(crate) fn tasks_of(
     tx: &mut dyn Transaction,
     requests: &[String],

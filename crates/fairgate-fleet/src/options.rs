@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use crate::webhooks::WebhookSubscriptions;
 
-/// Sharers of the fleet's agents.
+/// The owners among whom the fleet's agents are shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FleetShare {
     /// All projects, by their weights.
     #[default]
     Project,
-    /// Tenants by their weights in the directory, and then the projects of the tenant that goes next.
+    /// First tenants, by their weights in the directory, and then the projects of the tenant that
+    /// goes next.
     Tenant,
 }
 
@@ -31,29 +32,32 @@ pub enum FleetCredit {
 pub struct FleetOptions {
     /// Length of the rolling window over which the usage of projects is counted.
     pub window: Duration,
-    /// Budget of all projects together in one window, in tokens; no limit if `None`.
+    /// Budget of all projects together in one window, in tokens; `None` for no limit.
     pub budget: Option<u64>,
-    /// If true, projects of which no task was completed or failed in the window get agents before all other projects.
+    /// If true, projects without a completed or failed task in the window get agents before all
+    /// other projects.
     pub min_task_guarantee: bool,
-    /// Expected usage of a task, in tokens, if the task has no estimate and its project has not learned one.
+    /// Expected usage of a task, in tokens, if neither the task nor its project has an estimate.
     pub default_estimate: u64,
-    /// Sharers of the agents: all projects, or tenants first and then the projects of each.
+    /// The owners among whom agents are shared: all projects, or first tenants and then their
+    /// projects.
     pub share: FleetShare,
     /// Unit in which projects share agents.
     pub credit: FleetCredit,
-    /// Tokens that a second of an agent costs; learned from the work of all projects if `None`.
+    /// Price of an agent's second in tokens; `None` if it is learned from the work of all projects.
     pub agent_second_tokens: Option<u64>,
     /// Time without a heartbeat after which an agent loses its task.
     pub lease: Duration,
-    /// Pause of a task after its first failure, and its longest pause. The pause doubles with every failure up to the
-    /// longest.
+    /// Pause of a task after its first failure, and its maximum pause. The pause doubles with every
+    /// failure up to the maximum.
     pub backoff: (Duration, Duration),
-    /// Largest size of the log of one claim, in bytes. If a log grows beyond this size, its oldest bytes are dropped.
+    /// Maximum size of the log of one claim, in bytes. If a log would exceed it, its oldest bytes
+    /// are dropped.
     pub log_bytes_max: u64,
-    /// Largest total length of the prompts of a project's open tasks after an agent or a tenant has added tasks, in bytes.
-    /// Operators have no such limit.
+    /// Maximum total length of the prompts of a project's open tasks after an agent or a tenant has
+    /// added tasks, in bytes. Operators may add more.
     pub prompt_bytes_max: u64,
-    /// Folder of the journal of rounds; no journal is written if `None`.
+    /// Folder of the journal of rounds; `None` if no journal is written.
     pub journal: Option<std::path::PathBuf>,
     /// Webhooks that are notified of events; see [`Fleet::set_webhooks`](crate::Fleet::set_webhooks).
     pub webhooks: WebhookSubscriptions,

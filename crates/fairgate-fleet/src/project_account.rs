@@ -1,5 +1,5 @@
-//! Tokens that projects have spent. These are their usage in the window, plus the tokens that are
-//! [set aside](fairgate_usage::set_aside()) for their running tasks and requests in flight.
+//! Computes the tokens that projects have spent: their usage in the window, plus the tokens that
+//! are [set aside](fairgate_usage::set_aside()) for their running tasks and requests in flight.
 
 use std::collections::BTreeMap;
 
@@ -32,12 +32,13 @@ impl ProjectAccount {
         window.used(&self.sums, now)
     }
 
-    /// Returns credit − tokens of the claims that ended in the window.
+    /// Returns the sum of credit − tokens over the project's claims that ended in the window, in
+    /// tokens.
     pub(crate) fn extra(&self, window: UsageWindow, now: UnixMicros) -> i64 {
         self.credit.extra(window, self.sums.bucket, now)
     }
 
-    /// Returns the tokens that the project was charged for in the window: its used tokens plus `extra`.
+    /// Returns the tokens that the project was charged in the window: its used tokens plus `extra`.
     pub(crate) fn charged(&self, window: UsageWindow, now: UnixMicros) -> u64 {
         self.used(window, now).saturating_add_signed(self.extra(window, now))
     }
@@ -59,8 +60,8 @@ mod tests {
     use crate::testing::{self, add_project, in_memory};
     use fairgate_api::fleet::TaskState;
 
-    /// Adds a task with a claim, and requests in flight of this and of its last claim. Returns the tokens that must be
-    /// set aside.
+    /// Adds a task with a claim, and requests in flight of this claim and of its last one. Returns
+    /// the tokens that must be set aside.
     fn add_task(tx: &mut dyn Transaction, rng: &mut SeededRng, number: i64, project: &str) -> i64 {
         let mut below = |limit| i64::try_from(rng.below(limit)).unwrap();
         let state = TaskState::ALL[usize::try_from(below(9)).unwrap()].word();

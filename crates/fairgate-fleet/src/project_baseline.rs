@@ -1,35 +1,38 @@
-//! Projects that become busy or idle, and the baseline that a project gets when it becomes busy again.
+//! Keeps track of busy and idle projects, and sets the baseline of a project that becomes busy
+//! again.
 //!
-//! A project is *busy* while an agent works for it, or while it is active and has a ready task. A project that was idle
-//! and becomes busy does not catch up on the time in which it had no work. Instead it starts level with the other
-//! project that has spent the fewest tokens per weight. For a project that has the weight w and has spent s tokens, the
-//! baseline is
+//! A project is *busy* while an agent works for it, or while it is active and has a ready task. A
+//! project that was idle and becomes busy does not get extra agents for the time in which it had no
+//! work. Instead it starts at the level of the other project that has spent the fewest tokens per
+//! weight. For a project that has the weight w and has spent s tokens, the baseline is
 //!
 //! ```text
 //!     max(rest of its previous baseline,
 //!         w × min over the other busy, active projects of (spent + baseline) ÷ weight − s)
 //! ```
 //!
-//! rounded down. *Spent* is what the project was charged for in the window: tokens that tasks have really used, and the
-//! time of claims that ended (`credit.rs`). A running task counts with the tokens that it has used so far. If tenants
-//! share agents first, only projects of the same tenant are compared. The baseline fades to 0 within one window. The
-//! rest of the previous baseline counts, because otherwise a project could lower its baseline by being idle for a
-//! moment, and so get more than its share. Projects that become busy in one transaction are compared with the projects
+//! rounded down. *Spent* is what the project was charged in the window: tokens that tasks have
+//! really used, and the time of claims that ended (`credit.rs`). A running task counts with the
+//! tokens that it has used so far. If tenants share agents first, only projects of the same tenant
+//! are compared. The baseline fades to 0 within one window. The rest of the previous baseline
+//! counts, because otherwise a project could lower its baseline by a short idle time, and so get
+//! more than its share. Projects that become busy in one transaction are compared with the projects
 //! that were busy before that transaction.
 //!
 //! # Why not the estimate of running tasks
 //!
-//! The comparison of projects in a round counts running tasks with their estimates, and a baseline could do the same.
-//! It must not, because a baseline is written once and lasts for a window, while an estimate is replaced by the real
-//! usage as soon as the task ends. A project that joins while another one runs its first task would be level with the
-//! default estimate, such as 20 000 tokens. If that task then uses 85 tokens, nothing corrects the baseline, and the
-//! newcomer gets no agent for 235 tasks of that size. Estimates that a project has learned are better guesses, but they
-//! are guesses too, and requests and tasks may state any number.
+//! The comparison of projects in a round counts running tasks with their estimates, and a baseline
+//! could do the same. It must not, because a baseline is written once and lasts for a window, while
+//! an estimate is replaced by the real usage as soon as the task ends. A project that joins while
+//! another one runs its first task would start at the level of the default estimate, such as 20 000
+//! tokens. If that task then uses 85 tokens, nothing corrects the baseline, and the newcomer gets
+//! no agent for 235 tasks of that size. Estimates that a project has learned are better guesses,
+//! but they are guesses too, and requests and tasks may state any number.
 //!
-//! Without estimates, a project that joins may get a little more than its share: the tokens that the running tasks of
-//! the others use after that moment are not in its baseline. That is at most one task per agent of the others. It
-//! cannot be repeated, because the project's own usage and the rest of its baseline count when it becomes idle and busy
-//! again.
+//! Without estimates, a project that joins may get a little more than its share: the tokens that
+//! the running tasks of the others use after that moment are not in its baseline. That is at most
+//! one task for each agent of the others. A project cannot repeat this, because its own usage and
+//! the rest of its baseline count when it becomes idle and busy again.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +58,7 @@ const EDGES: &str = concat!(
      AND EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'READY' AND t.project = p.id)))"
 );
 
-/// Options of the fleet that baselines depend on.
+/// Options of the fleet that determine baselines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BaselineTerms {
     pub(crate) window: UsageWindow,
@@ -143,7 +146,7 @@ fn baselines<'a>(
     let of = |id: &'a str| {
         let (tenant, level) = standings.get(id)?;
         let ProjectLevel { weight, spent, baseline: left } = *level;
-        // With shares by tenant, a project is compared with those of its own tenant.
+        // If tenants share agents first, a project is compared only with those of its own tenant.
         let is_other =
             |other: &&(String, ProjectLevel)| share == FleetShare::Project || other.0 == *tenant;
         let others = others.iter().filter(is_other).map(|(_, level)| *level);
@@ -243,7 +246,7 @@ mod tests {
         });
     }
 
-    /// Adds a call in flight under a task of `p`, which holds `tokens`.
+    /// Adds a call in flight for a task of `p`. The call has reserved `tokens` tokens.
     fn add_call(tx: &mut dyn Transaction, request: &str, task: &str, epoch: i64, tokens: i64) {
         tx.run(
             "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, provider_tokens, project, \
@@ -253,8 +256,8 @@ mod tests {
         .unwrap();
     }
 
-    /// The most that a call may use, and the estimate of a task, are not real usage. If they counted, a newcomer's
-    /// baseline would be too high for a whole window.
+    /// The reservation of a call and the estimate of a task are not real usage. If they counted, a
+    /// newcomer's baseline would be too high for a whole window.
     #[test]
     fn nobody_joins_at_what_others_only_claim_to_use() {
         in_memory(|tx| {
@@ -301,7 +304,7 @@ mod tests {
         });
     }
 
-    /// A project that is idle for a moment has no lower baseline afterwards than before.
+    /// A project that is idle for a short time does not get a lower baseline by that.
     #[test]
     fn leaving_and_coming_back_sheds_nothing() {
         in_memory(|tx| {
@@ -338,7 +341,7 @@ mod tests {
             window_usage::charge(tx, "p", 100).unwrap();
             add_task(tx, "a", "p", "READY", 0);
             add_task(tx, "b", "q", "READY", 0);
-            // Both at once: nobody was busy before.
+            // Both become busy at once, and no other project was busy before.
             update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
             // A paused project is not busy. It starts level with the other one when it is active again.

@@ -1,4 +1,4 @@
-//! Projects, which operators add and change.
+//! Adds and changes projects for operators.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::project_baseline;
 use crate::rights::rights_patch;
 use crate::validate::{self, invalid, unknown};
 
-/// Largest number of agents at once for a project that does not set `concurrency`.
+/// Maximum number of agents at once for a project that does not set `concurrency`.
 const CONCURRENCY: u32 = 2;
-/// Largest number of agent types in the `agent_max` of a project.
+/// Maximum number of agent types in the `agent_max` of a project.
 const TYPES_MAX: usize = 64;
 
-/// Settings of a project, as the audit trail shows them.
+/// Settings of a project, in the form of the audit trail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ProjectSettings {
     tenant: String,
@@ -193,7 +193,7 @@ pub(crate) fn patch(
         &values,
     )?;
     if after.budget != before.budget {
-        // An alert about the old budget says nothing about the new one.
+        // An alert about the old budget is not an alert about the new one.
         let sql =
             "UPDATE fleet_projects SET budget_notified = 0, budget_notified_at = 0 WHERE id = $1";
         tx.run(sql, &[id.into()])?;
@@ -204,7 +204,8 @@ pub(crate) fn patch(
     Ok(())
 }
 
-/// Returns the rights after a change. Fails if a number or a name of the change is not allowed.
+/// Returns the rights after a change. Fails if the change has a number or a name that is not
+/// allowed.
 fn patched_rights(before: KeyRights, patch: RightsPatchBody) -> Result<KeyRights, FleetError> {
     let patch = rights_patch(patch);
     match patch.check() {
@@ -216,13 +217,14 @@ fn patched_rights(before: KeyRights, patch: RightsPatchBody) -> Result<KeyRights
     }
 }
 
-/// Lists the weights of the projects that are not archived, in thousandths, in the order of their creation.
+/// Returns the weights of the projects that are not archived, in thousandths, in the order of their
+/// creation.
 pub fn project_weights(tx: &mut dyn Transaction) -> Result<Vec<(String, u64)>, StoreError> {
     let sql = "SELECT id, weight FROM fleet_projects WHERE status <> 'ARCHIVED' ORDER BY made";
     tx.list(sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))
 }
 
-/// Returns an error if agents still work for the project, because such a project must not be archived.
+/// Fails if agents still work for the project, because such a project must not be archived.
 fn check_unheld(tx: &mut dyn Transaction, id: &str) -> Result<(), FleetError> {
     let running = tx.first(
         concat!(
@@ -296,7 +298,7 @@ pub(crate) fn check_not_archived(
     }
 }
 
-/// Returns the project with this id, or `None` if there is no such project.
+/// Returns the project with this id; `None` if there is no such project.
 pub(crate) fn known(
     tx: &mut dyn Transaction,
     id: &str,

@@ -6,7 +6,7 @@ use fairgate_time::UnixMicros;
 
 use fairgate_api::fleet::TaskState;
 
-/// State and pause of a task after a failure.
+/// The state and the pause of a task after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AfterFailure {
     /// PAUSED until `resume_after`, or BLOCKED if no retry is left.
@@ -15,8 +15,8 @@ pub(crate) struct AfterFailure {
     pub(crate) resume_after: Option<UnixMicros>,
 }
 
-/// Returns the state of a task after a failure. After n retries, the task is paused for 2^n times the first pause, up
-/// to the longest pause. A task without retries left is blocked.
+/// Returns the state of a task after a failure. After n retries, the task is paused for 2^n times
+/// the first pause, up to the maximum pause. A task without retries left is blocked.
 pub(crate) fn after_failure(
     retries: u32,
     retries_max: u32,
@@ -35,7 +35,7 @@ fn pause(retries: u32, (first, longest): (Duration, Duration)) -> Duration {
     first.saturating_mul(factor).min(longest)
 }
 
-/// Returns the moment that is `by` after `now`, or the latest possible moment on overflow.
+/// Returns the time that is `by` after `now`; the latest possible time on overflow.
 pub(crate) fn later(now: UnixMicros, by: Duration) -> UnixMicros {
     UnixMicros(now.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
 }

@@ -3,7 +3,7 @@
 use fairgate_api::{RightsBody, RightsPatchBody, WeightNumber};
 use fairgate_store::{KeyRights, RightsPatch};
 
-/// Returns rights as the API shows them.
+/// Converts rights to the form of the API.
 pub fn rights_body(rights: &KeyRights) -> RightsBody {
     let KeyRights {
         models,
@@ -33,7 +33,7 @@ pub fn rights_body(rights: &KeyRights) -> RightsBody {
     }
 }
 
-/// Returns a change of rights as the store takes it.
+/// Converts a change of rights to the form of the store.
 pub(crate) fn rights_patch(body: RightsPatchBody) -> RightsPatch {
     let RightsPatchBody {
         models,

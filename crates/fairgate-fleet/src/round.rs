@@ -1,5 +1,6 @@
-//! Runs one round in one transaction: expired leases and pauses end, the input is loaded, `proportional` decides, and
-//! the decision is applied. The number of SQL statements does not depend on the number of projects, tasks and agents.
+//! Runs one round in one transaction. It ends expired leases and pauses, loads the input, lets
+//! `proportional` decide, and applies the decision. The number of SQL statements does not depend on
+//! the number of projects, tasks and agents.
 
 mod apply;
 mod assign_workspaces;
@@ -32,9 +33,10 @@ use fairgate_api::fleet::FleetAgentState;
 use load::HeldTask;
 use round_input::RoundAgent;
 
-/// Interval at which rounds are run to check whether budgets have room again, while an agent waits and a budget is set.
+/// Interval of the rounds that check whether budgets have room again. They run while an agent waits
+/// and a budget is set.
 const FADE_LOOK: Duration = Duration::from_secs(10);
-/// Shortest time to the next round if that round is run because a bucket of the window ends.
+/// Minimum time to the next round if that round runs because a bucket of the window ends.
 const ROLL_MIN: Duration = Duration::from_secs(1);
 
 /// Options of the fleet that a round needs.
@@ -47,9 +49,9 @@ pub(crate) struct RoundOptions {
     pub(crate) credit: CreditTerms,
     pub(crate) share: FleetShare,
     lease: Duration,
-    /// Pause of a task after its first failure, and its longest pause.
+    /// Pause of a task after its first failure, and its maximum pause.
     backoff: (Duration, Duration),
-    /// Webhooks that are notified of agents that were lost and of tasks that are blocked.
+    /// Webhooks that get events about lost agents and blocked tasks.
     webhooks: WebhookSubscriptions,
 }
 
@@ -76,18 +78,19 @@ impl RoundOptions {
         retry_policy::later(now, self.lease)
     }
 
-    /// Returns the interval of heartbeats, in seconds, which is a third of the lease and at least 1.
+    /// Returns the interval of heartbeats in seconds: a third of the lease, but at least 1.
     pub(crate) fn heartbeat_s(&self) -> u32 {
         u32::try_from((self.lease / 3).as_secs().max(1)).unwrap_or(u32::MAX)
     }
 }
 
-/// Agent that waits for a task, with the seed of its task keys.
+/// An agent that waits for a task, with the seed of its task keys.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimingAgent {
     pub(crate) agent: String,
     pub(crate) seed: [u8; 32],
-    /// Hash of the token with which the agent authenticated; `None` if the caller vouches for the agent.
+    /// Hash of the token with which the agent authenticated; `None` if the caller guarantees the
+    /// agent's identity.
     pub(crate) token: Option<KeyHash>,
 }
 
@@ -102,21 +105,22 @@ impl ClaimingAgent {
 pub(crate) struct RoundOutcome {
     /// Version of the fleet after the round.
     pub(crate) version: i64,
-    /// Time at which the next round must be run even if nothing changes, because a lease, pause, wait or bucket ends or
-    /// because budgets are checked again; `None` if there is no such time.
+    /// Time at which the next round must run even if nothing changes, because a lease, pause, wait
+    /// or bucket ends or budgets are checked again; `None` if there is no such time.
     pub(crate) due: Option<UnixMicros>,
-    /// Reply to each waiting agent, in the order of the agents; `None` if the agent continues to wait.
+    /// Reply to each waiting agent, in the order of the agents; `None` for an agent that continues
+    /// to wait.
     pub(crate) replies: Vec<Option<ClaimReply>>,
     /// Calls of the scheduler in this round, for the journal.
     pub(crate) calls: Vec<ScheduleRound>,
-    /// If true, another round should follow at once.
+    /// True if another round must follow at once.
     pub(crate) again: bool,
 }
 
-/// Claim that a round gives to an agent.
+/// A claim that a round gives to an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct GrantedClaim {
-    /// Claim without the results of the tasks that its task needs.
+    /// The claim, without the results of the tasks that its task needs.
     pub(crate) claim: Claim,
     /// True if the task needs other tasks, so that it may have results.
     pub(crate) has_needs: bool,
@@ -138,7 +142,7 @@ pub(crate) enum ClaimReply {
     },
 }
 
-/// Runs a round. `outage` is the outage by which leases are extended before any lease is ended.
+/// Runs a round. If there was an outage, leases are extended by it before any lease is ended.
 pub(crate) fn round(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
@@ -159,14 +163,15 @@ pub(crate) fn round(
     }
     outcome.version = version(tx, has_changed)?;
     let fades = outcome.due.take();
-    // Buckets of the shortest windows are shorter than `ROLL_MIN`, and a round for each would be too many.
+    // The buckets of a short window are shorter than `ROLL_MIN`, and a round for each of them would
+    // be too many.
     let rolls = rules.window.bucket_end(now).max(retry_policy::later(now, ROLL_MIN));
     outcome.due = next_due(tx, rules, now)?.into_iter().chain(fades).chain([rolls]).min();
     Ok(outcome)
 }
 
-/// Gives tasks to the waiting agents `askers`, and adds the replies to `outcome`. Returns whether any agent got a task,
-/// or got the task that it holds again.
+/// Gives tasks to the waiting agents `askers`, and adds the replies to `outcome`. Returns true if
+/// any agent got a new task, or got the task that it already holds.
 fn serve(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
@@ -177,7 +182,7 @@ fn serve(
     let agents = agents(tx, askers, now)?;
     let held = load::held(tx)?;
     let holding: HashMap<&str, &HeldTask> = held.iter().map(|it| (it.agent.as_str(), it)).collect();
-    // Positions in `askers`, of agents that hold a task and of agents that wait for one.
+    // Indexes in `askers`: of agents that hold a task, and of agents that wait for one.
     let (mut again, mut free) = (Vec::new(), Vec::new());
     let mut waiting = Vec::new();
     for (place, asker) in askers.iter().enumerate() {
@@ -186,10 +191,11 @@ fn serve(
                 let reply = asker.refused(FleetAgentState::Retired, "is not there any more".into());
                 outcome.replies[place] = Some(reply);
             }
-            // Its token was replaced while it waited. The agent notices that when it asks again.
+            // The agent's token was replaced while it waited. The agent learns this at its next
+            // call.
             Some(agent) if asker.token.is_some_and(|token| token.0 != *agent.hash) => {}
             Some(agent) => match holding.get(asker.agent.as_str()) {
-                // A paused agent finishes the task that it holds.
+                // A paused agent may finish the task that it holds.
                 Some(task) if agent.state != FleetAgentState::Retired => again.push((place, *task)),
                 _ if agent.state != FleetAgentState::Active => {
                     outcome.replies[place] =
@@ -222,7 +228,7 @@ fn serve(
         let is_short = decision.starts.len() < input.waiting.len();
         let is_limited =
             input.budget.is_some() || input.projects.iter().any(|it| it.budget.is_some());
-        // Usage fades with time, without an event that would wake the loop, and may make room for a task.
+        // Usage fades with time. This may make room for a task, but no event wakes the loop.
         outcome.due = (is_short && is_limited).then(|| retry_policy::later(now, FADE_LOOK));
         outcome.again |=
             decision.is_unfinished || (is_short && !decision.out_of_loaded_tasks.is_empty());
@@ -246,7 +252,7 @@ fn wrong(error: fairgate_core::proportional::ScheduleSnapshotError) -> StoreErro
     StoreError::Database(format!("the rows of the fleet contradict each other: {error}"))
 }
 
-/// Database row of a waiting agent.
+/// The database row of a waiting agent.
 #[derive(Clone, Debug)]
 struct AgentRow {
     kind: String,
@@ -295,8 +301,8 @@ fn version(tx: &mut dyn Transaction, has_changed: bool) -> Result<i64, StoreErro
 /// Query that reads the fleet's version.
 pub(crate) const VERSION: &str = "SELECT version FROM fleet WHERE one = 1";
 
-/// Returns the earliest time at which a lease, a pause or a task's wait for its agent ends. Shortens leases that end
-/// implausibly late.
+/// Shortens leases that end implausibly late. Then returns the earliest time at which a lease, a
+/// pause or a task's wait for its agent ends.
 fn next_due(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,

@@ -1,8 +1,9 @@
 //! The journal of rounds: one JSON line per scheduler call, which `fairgate schedule --journal` decides again.
 //!
-//! A thread writes the journal, so that no round waits for a disk. The files are named `00000001.jsonl` and so on. When
-//! a file is full, the next one begins, and the oldest files are removed. A line that cannot be written is counted and
-//! logged, and the fleet continues without that line.
+//! A thread writes the journal, so that no round waits for a disk. The files are named
+//! `00000001.jsonl` and so on. When a file is full, the next one begins, and the oldest files are
+//! removed. If a line cannot be written, this is counted and logged, and the fleet continues
+//! without the line.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,10 +17,12 @@ use fairgate_journal::schedule::{ScheduleRound, write_round};
 use fairgate_store::{LogThrottle, private_folder};
 use tokio::time::Instant;
 
-/// Size in bytes at which a file counts as full. The next constant is the number of files that are kept.
+/// Size in bytes at which a file counts as full.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Maximum number of files that are kept.
 const FILES_MAX: usize = 16;
-/// Largest number of scheduler calls that wait to be written. Further calls are dropped and counted.
+/// Maximum number of scheduler calls that wait to be written. Further calls are dropped and
+/// counted.
 const WAITING_MAX: usize = 1_024;
 
 /// Handle to the journal's writer thread.
@@ -64,8 +67,8 @@ impl RoundJournal {
         Self { writer: Mutex::new(writer), lost_rounds }
     }
 
-    /// Queues a scheduler call to be written. Never blocks, because the call is dropped and counted as lost if the
-    /// queue is full.
+    /// Queues a scheduler call to be written. Never blocks: if the queue is full, the call is
+    /// dropped and counted as lost.
     pub(crate) fn put(&self, call: ScheduleRound) {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = match &*writer {
@@ -95,12 +98,12 @@ impl RoundJournal {
     }
 }
 
-/// Files of a journal, as the writer thread sees them.
+/// The journal's files, which the writer thread uses.
 struct RoundJournalFiles {
     folder: PathBuf,
     file_bytes_max: u64,
     files_max: usize,
-    /// File that is being written, and its length in bytes.
+    /// The file that is being written, and its length in bytes.
     current: Option<(File, u64)>,
 }
 
@@ -123,8 +126,8 @@ impl RoundJournalFiles {
         }
         let Some((file, length)) = &mut self.current else { return Ok(()) };
         if let Err(error) = file.write_all(line) {
-            // The file is continued when the disk has room again. A new file would fail on the same disk, and the
-            // oldest file would be removed for it.
+            // Writing continues in this file when the disk has room again. A new file would fail on
+            // the same disk, and the oldest file would be removed for nothing.
             if file.set_len(*length).is_err() {
                 self.current = None;
             }
@@ -149,7 +152,7 @@ impl RoundJournalFiles {
         let next = numbers.last().map_or(1, |last| last.saturating_add(1));
         let mut options = File::options();
         options.append(true).create_new(true);
-        // Only the owner may read it: it shows who works on what.
+        // Only the owner may read the file, because it shows who works on which task.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         options.open(self.folder.join(name(next)))
@@ -160,7 +163,8 @@ fn name(number: u64) -> String {
     format!("{number:08}.jsonl")
 }
 
-/// Parses the number of a journal file from its name; `None` for names that no journal file has.
+/// Parses the number of a journal file from its name; `None` if this is not the name of a journal
+/// file.
 fn number(file: &str) -> Option<u64> {
     let number = file.strip_suffix(".jsonl")?.parse().ok()?;
     (name(number) == file).then_some(number)
@@ -217,7 +221,7 @@ mod tests {
 
     const FOLDER: &str = "FAIRGATE_FLEET_FULL_JOURNAL";
 
-    /// Runs in the child process: writes more than there is room for.
+    /// Runs in the child process. Writes more than the disk has room for.
     #[test]
     #[ignore = "the child process of the test below"]
     fn child() {

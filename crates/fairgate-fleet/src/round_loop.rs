@@ -1,5 +1,5 @@
-//! The loop that runs the rounds. The loop collects waiting agents, decides when to run a round, and sends the results
-//! to the agents.
+//! The loop that runs the rounds. It collects waiting agents, decides when to run a round, and
+//! sends the results to the agents.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,22 +21,22 @@ use crate::round::{self, ClaimReply, RoundOptions, RoundOutcome};
 use crate::round_journal::RoundJournal;
 use crate::round_timer::{LoopStep, RoundTimer};
 
-/// Additional time for which an open claim is kept after its wait is over, if no round has looked for a task for its
-/// agent yet.
+/// Time for which an open claim is kept after its wait is over, if no round has looked for a task
+/// for its agent yet.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Time by which a sleep of the loop may take too long. Beyond that, the whole process counts as having stood still,
-/// for example because its machine was suspended.
+/// Maximum delay of a sleep of the loop. After a longer delay, the whole process counts as
+/// suspended, for example because its machine was.
 const STALL: Duration = Duration::from_secs(10);
 
-/// Statistics of the rounds so far in which at least one agent waited.
+/// Statistics of all past rounds in which at least one agent waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundStats {
     /// Number of rounds in which at least one agent waited.
     pub with_agents: u64,
     /// Total duration of the counted rounds, including the time for SQL statements, without their commits.
     pub time: Duration,
-    /// Largest number of SQL statements in one of the counted rounds.
+    /// Maximum number of SQL statements in one of the counted rounds.
     pub statements_most: u64,
 }
 
@@ -45,10 +45,10 @@ pub struct RoundStats {
 pub(crate) struct RoundLoop {
     pub(crate) waiters: ClaimWaiters,
     pub(crate) rules: RoundOptions,
-    /// Wakes the loop when something changed that a round should see.
+    /// Wakes the loop after a change that a round must consider.
     changed: Arc<Notify>,
     is_stopped: AtomicBool,
-    /// True if an operation of an agent could not be written since the loop's last step.
+    /// True if an agent's operation could not be written since the loop's last step.
     has_write_failed: AtomicBool,
     journal: Option<RoundJournal>,
     log_throttle: LogThrottle<&'static str>,
@@ -74,7 +74,7 @@ impl RoundLoop {
         self.journal.as_ref().map_or(0, RoundJournal::lost)
     }
 
-    /// Returns the statistics of the rounds so far in which at least one agent waited.
+    /// Returns the statistics of all past rounds in which at least one agent waited.
     pub(crate) fn rounds(&self) -> RoundStats {
         *self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +86,8 @@ impl RoundLoop {
         rounds.statements_most = rounds.statements_most.max(statements);
     }
 
-    /// Records that an operation of an agent could not be written. Leases are extended by the time of such an outage.
+    /// Records that an agent's operation could not be written. Leases are extended by the duration
+    /// of such an outage.
     pub(crate) fn set_write_failed(&self) {
         self.has_write_failed.store(true, Ordering::Relaxed);
     }
@@ -97,7 +98,8 @@ impl RoundLoop {
         self.changed.notify_one();
     }
 
-    /// Waits until a round gives the agent a task. Returns `None` if no round has given it a task within `wait`.
+    /// Waits until a round gives the agent a task. Returns `None` if the agent gets no task within
+    /// `wait`.
     pub(crate) async fn claim(&self, agent: &AgentId, wait: Duration) -> ClaimResult {
         let until = Instant::now() + wait;
         let (number, mut answer) = self.waiters.join(agent, until)?;
@@ -144,7 +146,7 @@ impl RoundLoop {
             }
         }
         self.waiters.close();
-        // Waits for the writer thread, which needs microseconds for the last lines.
+        // This waits for the writer thread, which needs microseconds for the last lines.
         if let Some(journal) = &self.journal {
             journal.close();
         }
@@ -179,7 +181,7 @@ impl RoundLoop {
     ) -> Result<Vec<ScheduleRound>, StoreError> {
         let (numbers, askers) = self.waiters.enter_round();
         let (rules, its_clock, watch) = (self.rules.clone(), Arc::clone(clock), pace.watch);
-        // The clock is read inside the transaction, which may have waited for others.
+        // The clock is read inside the transaction, which may have waited for other transactions.
         let serves = !askers.is_empty();
         let work = move |tx: &mut dyn fairgate_store::Transaction| {
             let began = Instant::now();
@@ -225,15 +227,15 @@ impl RoundLoop {
 /// Result of one step of the loop.
 #[derive(Debug)]
 pub(crate) enum LoopStepResult {
-    /// A round was run. Contains the scheduler calls of that round.
+    /// A round ran. The value is the list of its scheduler calls.
     Made(Vec<ScheduleRound>),
     /// The fleet's version was read.
     Looked,
-    /// There is nothing to do for this time.
+    /// There was nothing to do. The loop may sleep for this time.
     Idle(Duration),
 }
 
-/// Reads the fleet's version, to notice changes that other processes made.
+/// Reads the fleet's version, to detect changes by other processes.
 async fn look(
     store: &Store,
     clock: &dyn FleetClock,

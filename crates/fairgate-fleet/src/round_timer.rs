@@ -1,7 +1,8 @@
-//! Decides when the loop runs a round. A round is due when this process changed something or an agent came, when a
-//! lease, a pause or a task's wait for its agent ends, or when another process changed something. To notice changes of
-//! other processes, the loop reads the fleet's version now and then. Otherwise the loop sleeps. The [`RoundTimer`] also
-//! keeps the [`OutageDetector`] that detects outages of the database.
+//! Decides when the loop runs a round. A round is due after a change by this or another process,
+//! when an agent comes, and when a lease, a pause or a task's wait for its agent ends. The loop
+//! reads the fleet's version at intervals, to detect changes by other processes. Otherwise it
+//! sleeps. The [`RoundTimer`] also contains the [`OutageDetector`], which detects outages of the
+//! database.
 
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use fairgate_time::UnixMicros;
 
 use crate::lease_outage::{ClockReading, OutageDetector};
 
-/// Interval at which the fleet's version is read while an agent waits. The next constant is the interval while no agent
-/// waits.
+/// Interval at which the fleet's version is read while an agent waits.
 const LOOK: Duration = Duration::from_secs(1);
+/// Interval at which the fleet's version is read while no agent waits.
 const LOOK_IDLE: Duration = Duration::from_secs(5);
 /// Pause of the loop after a failure of the database.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Next step of the loop.
+/// The next step of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoopStep {
     /// Run a round now.
@@ -27,14 +28,15 @@ pub(crate) enum LoopStep {
     Sleep(Duration),
 }
 
-/// State from which the loop computes its next step.
+/// The state from which the loop computes its next step.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundTimer {
     /// Version of the fleet after the last round.
     version: Option<i64>,
-    /// Time at which the next round must be run even if nothing changes; `None` if there is no such time.
+    /// Time at which the next round must run even if nothing changes; `None` if there is no such
+    /// time.
     due: Option<UnixMicros>,
-    /// True if something happened that a round must see.
+    /// True if something happened that a round must consider.
     is_round_requested: bool,
     /// Time at which the loop last read the database.
     looked_at: UnixMicros,
@@ -56,10 +58,10 @@ impl RoundTimer {
         }
     }
 
-    /// Returns the next step of the loop. `is_awaited` is true if an agent waits; the fleet's version is then read more
-    /// often.
+    /// Returns the next step of the loop. `is_awaited` is true if an agent waits; the fleet's
+    /// version is then read more often.
     pub(crate) fn next(&self, now: UnixMicros, is_awaited: bool) -> LoopStep {
-        // A pause longer than intended means that the clock was put back; it is ignored.
+        // A pause longer than intended means that the clock was set back; such a pause is ignored.
         let pause = self.not_before.and_then(|at| until(at, now));
         if let Some(pause) = pause.filter(|pause| *pause <= AFTER_FAILURE) {
             return LoopStep::Sleep(pause);
@@ -69,7 +71,7 @@ impl RoundTimer {
             return LoopStep::Round;
         }
         let every = if is_awaited { LOOK } else { LOOK_IDLE };
-        // If the clock was put back, a round shortens leases that now end too late.
+        // If the clock was set back, a round shortens the leases that now end too late.
         let Ok(since) = u64::try_from(now.0.saturating_sub(self.looked_at.0)) else {
             return LoopStep::Round;
         };
@@ -117,8 +119,8 @@ impl RoundTimer {
     }
 }
 
-/// Returns the time from `now` to the moment `at`, but at most [`LOOK_IDLE`] in case the clock jumps; `None` if the
-/// moment has come.
+/// Returns the time from `now` until `at`, but at most [`LOOK_IDLE`] in case the clock jumps;
+/// `None` if `at` has passed.
 fn until(at: UnixMicros, now: UnixMicros) -> Option<Duration> {
     let micros = u64::try_from(at.0.saturating_sub(now.0)).ok()?;
     (micros > 0).then(|| Duration::from_micros(micros).min(LOOK_IDLE))

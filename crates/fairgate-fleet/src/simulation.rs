@@ -1,10 +1,11 @@
-//! Simulation of a whole fleet in virtual time, from a seed: the loop's own steps and SQL on a database in memory.
-//! Agents work, call models under their task keys, ask, fail, die, come back late and repeat themselves; operators
-//! interfere; servers are killed and restarted over the same database.
+//! Simulates a whole fleet in virtual time, from a seed. It runs the loop's own steps and SQL on a
+//! database in memory. Agents work, call models with their task keys, ask questions, fail, die,
+//! come back late and repeat messages. Operators interfere. Servers are killed and restarted over
+//! the same database.
 //!
-//! The simulation keeps an expected state of its own ([`expected_state`]), computed only from its own calls and the
-//! answers to them. After every step the database must agree with it, and the rules are checked on the expected state,
-//! not on the code's own sums:
+//! The simulation computes an expected state of its own ([`expected_state`]) from its calls and the
+//! answers to them. After every step the database must agree with the expected state. The following
+//! rules are checked on the expected state, and not on sums of the code under test:
 //!
 //! - every token counts once: in its project's window, in its task and in the ledger;
 //! - a task has one holder at a time, and each claim one agent; a task is completed once;
@@ -18,9 +19,10 @@
 //! - every call of the scheduler, written as a line of the journal and read again, gives the same assignments;
 //! - at the end, when everything has settled, nothing is reserved, locked or held.
 //!
-//! Every 25th seed has 2 000 agents. These and every third seed keep their database in a file (in a file system in
-//! memory, if there is one), so that servers can be killed and restarted over it; the others use SQLite in memory.
-//! `FAIRGATE_SEED=n` runs one seed; `FAIRGATE_SEEDS=n` sets the number of seeds.
+//! Every 25th seed has 2 000 agents. These seeds and every third seed keep their database in a
+//! file, so that servers can be killed and restarted over it. The file is in a file system in
+//! memory, if there is one. The other seeds use SQLite in memory. `FAIRGATE_SEED=n` runs one seed;
+//! `FAIRGATE_SEEDS=n` sets the number of seeds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -42,7 +44,7 @@ use simulated_fleet::FleetSimulation;
 /// Number of seeds that are run if `FAIRGATE_SEEDS` is not set.
 const SEEDS: u64 = 300;
 
-/// The draws that a simulation needs from a seed's random numbers.
+/// Random choices for a simulation, from a seed.
 #[derive(Clone, Debug)]
 struct FleetSimRng(SeededRng);
 
@@ -80,7 +82,7 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs a case for many seeds on all cores, and prints the seed of one that fails.
+/// Runs a case for many seeds on all cores. If it fails, prints the seed.
 fn for_each_seed(case: impl Fn(u64) + Sync) {
     let (first, count) = match number_from("FAIRGATE_SEED") {
         Some(seed) => (seed, 1),

@@ -1,7 +1,7 @@
 //! SQL placeholders for statements about many rows at once.
 
-/// Largest number of rows in one statement. Even with 25 columns, a statement then has fewer placeholders than either
-/// database allows.
+/// Maximum number of rows in one statement. Even with 25 columns, a statement then has fewer
+/// placeholders than both databases allow.
 pub(crate) const ROWS_MAX: usize = 500;
 
 /// Returns a list of `count` placeholders, such as `$2, $3, $4` if `first` is 2.

@@ -12,7 +12,7 @@ use crate::transition::{self, TaskRow, TaskTransition};
 use crate::unfit_tasks;
 use crate::validate;
 
-/// Longest answer to an agent's question, in bytes.
+/// Maximum length of an answer to an agent's question, in bytes.
 const ANSWER_MAX: usize = 64 << 10;
 
 pub(crate) fn apply_action(
@@ -83,7 +83,7 @@ pub(crate) fn apply_action(
             "task.answer"
         }
     };
-    // A person may have made the folder, or moved the workspace.
+    // A person may meanwhile have created the folder, or moved the workspace.
     unfit_tasks::forget(tx, id)?;
     let after = tasks::view(tx, call, id)?;
     let before = json!({ "state": from.state, "reason": from.reason });
@@ -96,7 +96,8 @@ pub(crate) fn apply_action(
     Ok(after)
 }
 
-/// Returns the error that the task cannot go to the state `to`, unless the task is in one of `states`.
+/// Fails with the error that the task cannot go to the state `to`, unless the task is in one of
+/// `states`.
 fn only(from: &TaskRow, states: &[TaskState], to: TaskState, hint: &str) -> Result<(), FleetError> {
     match states.contains(&from.state) {
         true => Ok(()),

@@ -1,5 +1,5 @@
-//! History of tasks. Each change of a task's state is a step of its history, and the last 200 steps of each task are
-//! kept.
+//! The history of tasks. Each change of a task's state is a step. The last 200 steps of each task
+//! are kept.
 
 use fairgate_api::fleet::{TaskState, TaskStep};
 use fairgate_store::{StoreError, Transaction};
@@ -11,14 +11,14 @@ use crate::json_rows;
 /// Number of steps that are kept for each task.
 const STEPS_MAX: i64 = 200;
 
-/// Step to be written to the history.
+/// A step to be written to the history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewTaskStep<'a> {
     pub(crate) task: &'a str,
     pub(crate) from: TaskState,
     pub(crate) to: TaskState,
     pub(crate) epoch: u64,
-    /// Name of whoever takes the step, such as `agent:NAME`.
+    /// Name of the actor who takes the step, such as `agent:NAME`.
     pub(crate) actor: &'a str,
     pub(crate) reason: Option<&'a str>,
 }
@@ -80,7 +80,7 @@ pub(crate) fn of(tx: &mut dyn Transaction, task: &str) -> Result<Vec<TaskStep>, 
     )
 }
 
-/// Parses the name of a task's state as the database stores it. An unknown name is an error.
+/// Parses the name of a task's state from the database. An unknown name is an error.
 pub(crate) fn state(word: &str) -> Result<TaskState, StoreError> {
     let unknown = || StoreError::Database(format!("a task is in the unknown state {word:?}"));
     word.parse::<TaskState>().map_err(|_| unknown())

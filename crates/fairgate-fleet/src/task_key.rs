@@ -1,9 +1,10 @@
-//! Task keys: the gateway key of one claim.
+//! Task keys. A task key is the gateway key of one claim.
 //!
-//! A task key identifies the agent and its claim, and so the tenant and project that pay for a request. The key is
-//! derived from the agent's token, the task and the epoch, so a repeated claim gives the same key and no secret is
-//! stored. Tokens for a request with a task key are reserved in the transaction that checks the claim. So an agent that
-//! lost its claim can spend nothing, even if a cache still knows the key.
+//! A task key identifies the agent and its claim, and so the tenant and project that pay for a
+//! request. The key is derived from the agent's token, the task and the epoch. So a repeated claim
+//! gives the same key, and no secret is stored. Tokens for a request with a task key are reserved
+//! in the transaction that checks the claim. So an agent that has lost its claim can spend nothing,
+//! even if a cache still has the key.
 
 use fairgate_store::{KeyHash, KeyRights};
 
@@ -14,7 +15,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// Number of characters of a task key after its prefix, which carry 258 bits in total.
 const CHARACTERS: usize = 43;
 
-/// Claim that a task key belongs to.
+/// The claim to which a task key belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskKey {
     /// Name of the tenant that owns the project.
@@ -33,11 +34,12 @@ pub struct TaskKey {
     pub has_money_max: bool,
 }
 
-/// Derives the key of a claim from the agent's seed, the task and the epoch. Equal arguments give the same key, so a
-/// claim can be repeated and no key needs to be stored. To anyone without the seed, the keys look random.
+/// Derives the key of a claim from the agent's seed, the task and the epoch. Equal arguments give
+/// the same key, so a claim can be repeated and no key needs to be stored. Without the seed, the
+/// keys look random.
 pub(crate) fn task_key(seed: &[u8; 32], task: &str, epoch: u64) -> String {
     let mut hasher = blake3::Hasher::new_keyed(seed);
-    // The epoch comes first: it has a fixed length, so no two claims give the same bytes.
+    // The epoch comes first and has a fixed length, so no two claims give the same bytes.
     hasher.update(&epoch.to_le_bytes()).update(task.as_bytes());
     let mut bytes = [0; CHARACTERS];
     hasher.finalize_xof().fill(&mut bytes);
@@ -45,7 +47,7 @@ pub(crate) fn task_key(seed: &[u8; 32], task: &str, epoch: u64) -> String {
     PREFIX.chars().chain(characters).collect()
 }
 
-/// Returns the hash of a key, which is what the database stores.
+/// Returns the hash of a key, in the form in which the database stores it.
 pub(crate) fn hash_of(key: &str) -> KeyHash {
     KeyHash::of(key.as_bytes())
 }

@@ -1,5 +1,5 @@
-//! Logs of tasks, which are the output of their commands, stored in pieces. The size of each claim's log is limited. If
-//! a log grows beyond the limit, its oldest pieces are dropped.
+//! Logs of tasks. A log is the output of a task's command, stored in pieces. The size of each
+//! claim's log is limited: beyond the limit, the oldest pieces are dropped.
 
 use fairgate_api::fleet::LogPage;
 use fairgate_store::{StoreError, Transaction};
@@ -12,21 +12,22 @@ use crate::json_rows;
 use crate::transition;
 use crate::validate::{invalid, unknown};
 
-/// Largest number of bytes that one call of [`append`] may append.
+/// Maximum number of bytes that one call of [`append`] may append.
 const APPEND_MAX: usize = 256 << 10;
-/// Largest size of a piece, in bytes.
+/// Maximum size of a piece, in bytes.
 const PIECE: usize = 32 << 10;
-/// Smallest number of pieces into which a full log is divided, so that only a small part of the log is dropped at a
+/// Minimum number of pieces of a full log, so that only a small part of the log is dropped at a
 /// time.
 const PIECES: u64 = 8;
-/// Largest number of pieces of a log. A piece counts with its length, but at least with the log's size limit divided by
-/// this number. So the number of rows is bounded even if gaps keep the pieces small.
+/// Maximum number of pieces of a log. A piece counts with its length, but at least with the log's
+/// size limit divided by this number. So the number of rows is limited even if gaps keep the pieces
+/// small.
 const PART_MIN: u64 = 64;
-/// Largest number of bytes in a page of a log.
+/// Maximum number of bytes in a page of a log.
 const PAGE: usize = 256 << 10;
-/// Number of claims, for each task, whose logs are kept.
+/// Number of claims of each task whose logs are kept.
 const CLAIMS: i64 = 4;
-/// Largest number of tasks whose logs one call of [`forget`] deletes.
+/// Maximum number of tasks whose logs one call of [`forget`] deletes.
 const FORGOTTEN: i64 = 50;
 
 /// Identifies a log by the task and the epoch of the claim.
@@ -36,7 +37,7 @@ struct ClaimLog<'a> {
     epoch: i64,
 }
 
-/// Number of the first byte of a piece in its log, and length of the piece in bytes.
+/// A piece of a log: the position of its first byte in the log, and its length in bytes.
 #[derive(Clone, Copy, Debug)]
 struct LogPiece {
     first: u64,
@@ -49,10 +50,11 @@ impl LogPiece {
     }
 }
 
-/// Appends bytes to the log of a claim, starting at `first_byte`, and returns the number of the byte that should
-/// follow. Bytes that are stored already are ignored. A gap before `first_byte` is allowed, because an agent whose
-/// command prints more than the agent can send leaves bytes out. The agent of the task's latest claim may append after
-/// the claim is over, because the end of a log may arrive after the end of the task.
+/// Appends bytes to the log of a claim, starting at `first_byte`, and returns the position at which
+/// the next byte must start. Bytes that are stored already are ignored. A gap before `first_byte`
+/// is allowed, because an agent leaves bytes out if its command prints more than the agent can
+/// send. The agent of the task's latest claim may append after the claim is over, because the end
+/// of a log may arrive after the end of the task.
 pub(crate) fn append(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -65,7 +67,7 @@ pub(crate) fn append(
             format!("has {} bytes, and at most {APPEND_MAX} are taken at a time", bytes.len());
         return Err(invalid("body", problem));
     }
-    // Far below the largest integer of the database.
+    // This is far below the largest integer of the database.
     if first_byte > 1 << 60 {
         return Err(invalid("first_byte", format!("{first_byte} is out of range")));
     }
@@ -150,8 +152,8 @@ fn put(
     Ok(())
 }
 
-/// Deletes the oldest pieces of a log until the others have at most `most` bytes in total. A small piece counts for
-/// more than its length; see [`PART_MIN`].
+/// Deletes the oldest pieces of a log until the remaining ones have at most `most` bytes in total.
+/// A small piece counts for more than its length; see [`PART_MIN`].
 fn drop_oldest(
     tx: &mut dyn Transaction,
     log: ClaimLog<'_>,
@@ -173,8 +175,8 @@ fn drop_oldest(
     Ok(())
 }
 
-/// Deletes the logs of at most [`FORGOTTEN`] tasks that ended before a moment, and returns the number of these tasks.
-/// The number is limited so that other transactions do not wait long.
+/// Deletes the logs of at most [`FORGOTTEN`] tasks that ended before the time `before`, and returns
+/// the number of these tasks. Because of the limit, other transactions do not wait long.
 pub(crate) fn forget(tx: &mut dyn Transaction, before: UnixMicros) -> Result<u64, StoreError> {
     let tasks = tx.list(
         "SELECT t.id FROM fleet_tasks t WHERE t.ended_at < $1 \
@@ -191,8 +193,8 @@ pub(crate) fn forget(tx: &mut dyn Transaction, before: UnixMicros) -> Result<u64
     Ok(tasks.len() as u64)
 }
 
-/// Returns a page of the log of a claim, starting at `first_byte`. If `epoch` is `None`, this is the task's latest
-/// claim. A page ends before a gap in the log.
+/// Returns a page of the log of a claim, starting at `first_byte`. `None` as `epoch` means the
+/// task's latest claim. A page ends before a gap in the log.
 pub(crate) fn page(
     tx: &mut dyn Transaction,
     task: &str,
@@ -227,8 +229,8 @@ pub(crate) fn page(
     })
 }
 
-/// Reads contiguous bytes of a log, starting at the byte `from` or, if that byte is missing, at the next stored byte.
-/// Returns the number of the first byte that was read, and the bytes.
+/// Reads contiguous bytes of a log, starting at the byte `from` or, if that byte is missing, at the
+/// next stored byte. Returns the position of the first byte that was read, and the bytes.
 fn read(
     tx: &mut dyn Transaction,
     log: ClaimLog<'_>,
@@ -256,8 +258,8 @@ fn read(
     Ok((start, bytes))
 }
 
-/// Returns the number of bytes at the end that begin a UTF-8 character without completing it. A page leaves these bytes
-/// to the next page.
+/// Returns the number of bytes at the end that form an incomplete UTF-8 character. A page leaves
+/// these bytes to the next page.
 fn cut_character(bytes: &[u8]) -> usize {
     let begins = |length: &usize| {
         let tail = bytes.len().checked_sub(*length).map(|at| &bytes[at..]);
@@ -266,7 +268,7 @@ fn cut_character(bytes: &[u8]) -> usize {
                 && std::str::from_utf8(tail).is_err_and(|wrong| wrong.error_len().is_none())
         })
     };
-    // If there is nothing else, the incomplete character is shown as it is: a reader who waits for more must get
-    // something.
+    // If the page would otherwise be empty, the incomplete character is included, because a reader
+    // that waits for more must get something.
     (1..=3).filter(|length| *length < bytes.len()).find(begins).unwrap_or(0)
 }

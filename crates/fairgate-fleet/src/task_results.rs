@@ -1,9 +1,10 @@
-//! Results of the tasks that a task needs, for the agent that works on it.
+//! Passes the results of needed tasks to the agent of the task that needs them.
 //!
-//! A prompt may contain fields such as `{{results.schema}}`, which name a task in `needs`. When an agent gets the task,
-//! each field is replaced by the result of that task, between two marks. The prompt is read once, from left to right, so
-//! a field in a result is never replaced. The marks contain a hash of the result, so a result cannot contain its own end
-//! mark and pass the rest of its text off as a part of the prompt.
+//! A prompt may contain fields such as `{{results.schema}}`, which name a task in `needs`. When an
+//! agent gets the task, each field is replaced by the result of the named task, between two marks.
+//! The prompt is read once, from left to right, so a field in a result is never replaced. The marks
+//! contain a hash of the result. So a result cannot contain its own end mark, and cannot make the
+//! text after that mark look like a part of the prompt.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,13 +16,14 @@ use crate::call_context::not_found;
 use crate::claim_ref::{ClaimRef, held};
 use crate::error::FleetError;
 
-/// Longest result of a task, in bytes.
+/// Maximum length of a task's result, in bytes.
 pub(crate) const RESULT_MAX: usize = 1 << 20;
-/// Longest prompt with results, in bytes. Results beyond it are left out of the prompt; agents can still read them.
+/// Maximum length of a prompt with results, in bytes. Results that do not fit are left out of the
+/// prompt; agents can still read them.
 const EXPANDED_PROMPT_MAX: usize = 4 << 20;
 
-/// Returns the prompt with the results of needed tasks in place of their fields. A field that names another task stays
-/// as it is.
+/// Returns the prompt with its fields replaced by the results of needed tasks. A field that names
+/// another task is not replaced.
 fn expanded(prompt: &str, results: &HashMap<String, Option<String>>) -> String {
     let mut text = String::with_capacity(prompt.len());
     let mut left = EXPANDED_PROMPT_MAX.saturating_sub(prompt.len());
@@ -41,8 +43,8 @@ fn expanded(prompt: &str, results: &HashMap<String, Option<String>>) -> String {
     text
 }
 
-/// Returns the text that stands for a result in a prompt. If the text would have more than `left` bytes, it only says how
-/// long the result is.
+/// Returns the text that replaces a field in a prompt: the result, or, if the text would have more
+/// than `left` bytes, only the result's length.
 fn marked(task: &str, result: Option<&str>, left: usize) -> String {
     let Some(result) = result else { return format!("[task {task} has no result]") };
     let hash = blake3::hash(result.as_bytes()).to_hex();
@@ -57,7 +59,8 @@ fn marked(task: &str, result: Option<&str>, left: usize) -> String {
     block
 }
 
-/// Adds the results of the needed tasks to a claim: to its prompt where that has fields, and to its list of results.
+/// Adds the results of the needed tasks to a claim: to the fields of its prompt, and to its list of
+/// results.
 pub(crate) fn add_to_claim(tx: &mut dyn Transaction, claim: &mut Claim) -> Result<(), FleetError> {
     let sql = "SELECT n.needs, t.result FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.needs WHERE n.task = $1";
     let named = prompt_fields::tasks(&claim.prompt);

@@ -27,17 +27,17 @@ use crate::workspace_machines;
 pub struct TaskQuery {
     /// Lists only tasks of this project.
     pub project: Option<String>,
-    /// Lists only tasks in these states; lists tasks in all states if empty.
+    /// Lists only tasks in these states. If empty, lists tasks in all states.
     pub states: Vec<TaskState>,
     /// Lists only tasks of this tenant's projects.
     pub tenant: Option<String>,
     /// Lists only tasks that come after the task with this name.
     pub after: Option<String>,
-    /// Largest number of tasks to list, up to 1001; 0 means 100.
+    /// Maximum number of tasks to list, up to 1001; 0 means 100.
     pub limit: u32,
 }
 
-/// Default and largest length of a list of tasks.
+/// Default and maximum length of a list of tasks.
 const LIST: (u32, u32) = (100, 1_001);
 
 /// SQL columns of a [`TaskLine`], for a task `t` and its project `p`.
@@ -70,8 +70,8 @@ pub(crate) fn line(row: &dyn RowColumns, default_estimate: u64) -> Result<TaskLi
     })
 }
 
-/// Returns the usage of the current claim plus that of earlier claims. One of them may be below 0 after the correction
-/// of a guessed row; a sum below 0 counts as 0.
+/// Returns the usage of the current claim plus that of earlier claims. One of the two may be
+/// negative after the correction of a guessed row. A negative sum counts as 0.
 fn used(used: i64, before: i64) -> u64 {
     u64::try_from(used.saturating_add(before)).unwrap_or(0)
 }
@@ -86,7 +86,7 @@ pub(crate) fn one_line(
     found.ok_or_else(|| not_found("task", id))
 }
 
-/// Returns those of these tasks that exist, by id.
+/// Returns the existing ones of these tasks, by id.
 pub(crate) fn lines<'a>(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -218,23 +218,25 @@ pub(crate) fn view(
 /// Limits of [`waiting_for`], the search for the tasks that need a given task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DependentsLimit {
-    /// Largest number of tasks to return.
+    /// Maximum number of tasks to return.
     pub(crate) tasks: usize,
-    /// Largest distance from the given task in the dependency graph. The search runs one SQL statement per 500 tasks
-    /// for each step.
+    /// Maximum distance from the given task in the dependency graph. For each step, the search runs
+    /// one SQL statement for every 500 tasks.
     pub(crate) steps: usize,
 }
 
 impl DependentsLimit {
-    /// Limits of the search for the view of one task.
+    /// Limits that are used for the view of one task.
     pub(crate) const FAR: Self = Self { tasks: 1_000, steps: 200 };
-    /// Limits of the search for the reason of a blocked task. They are low, because other transactions wait meanwhile.
+    /// Limits that are used for the reason of a blocked task. They are low, because other
+    /// transactions wait meanwhile.
     const NEAR: Self = Self { tasks: 100, steps: 20 };
 }
 
-/// Returns the open tasks that need the task `id`, directly or through other tasks, within the limits `reach`. The
-/// nearest tasks come first; tasks at the same distance are in the order of their creation. This is a breadth-first
-/// search with one query per step, because PostgreSQL reads whole tables for each step of a recursive query.
+/// Returns the open tasks that need the task `id`, directly or through other tasks, within the
+/// limits `reach`. The nearest tasks come first; tasks at the same distance are in the order of
+/// their creation. The search is breadth-first with one query for each step, because PostgreSQL
+/// reads whole tables for each step of a recursive query.
 pub(crate) fn waiting_for(
     tx: &mut dyn Transaction,
     id: &str,
@@ -270,8 +272,8 @@ pub(crate) fn waiting_for(
     Ok(found)
 }
 
-/// Returns the end of a blocked task's reason, such as `; 3 tasks wait for it: a, b, c`, or an empty string if no task
-/// waits.
+/// Returns the end of a blocked task's reason, such as `; 3 tasks wait for it: a, b, c`; an empty
+/// string if no task waits.
 pub(crate) fn dependents_suffix(tx: &mut dyn Transaction, id: &str) -> Result<String, StoreError> {
     const NAMED: usize = 10;
     let waiting = waiting_for(tx, id, DependentsLimit::NEAR)?;
@@ -374,7 +376,7 @@ fn check_changeable(line: &TaskLine) -> Result<(), FleetError> {
     Ok(())
 }
 
-/// Columns whose values a patch really changes, for the database and for the audit trail.
+/// Columns whose values a patch changes, for the database and for the audit trail.
 #[derive(Default)]
 struct TaskPatchColumns {
     set: Vec<String>,
@@ -405,7 +407,8 @@ impl TaskPatchColumns {
         }
     }
 
-    /// Adds a column that follows from others, which the audit trail shows.
+    /// Adds a column that is not shown in the audit trail by itself, because its value follows from
+    /// other columns.
     fn put_unaudited(&mut self, column: &str, value: SqlValue) {
         self.values.push(value);
         self.set.push(format!("{column} = ${}", self.values.len()));

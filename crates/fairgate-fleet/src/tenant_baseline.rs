@@ -1,9 +1,11 @@
-//! Tenants that become busy or idle, and their baselines, if the fleet shares agents between tenants first.
+//! Keeps track of busy and idle tenants and sets their baselines, if the fleet shares agents
+//! between tenants first.
 //!
-//! A tenant is busy while one of its projects is. The rule of [`crate::project_baseline`] applies to tenants too: a
-//! tenant that was idle starts level with the busy tenant that has spent the fewest tokens per weight. A tenant has
-//! spent the sum of what its projects were charged for. The baselines of its projects are not in the sum. They only
-//! compare projects of one tenant, and a tenant would otherwise pay for adding a project.
+//! A tenant is busy while one of its projects is busy. The rule of [`crate::project_baseline`]
+//! applies to tenants too: a tenant that was idle starts at the level of the busy tenant that has
+//! spent the fewest tokens per weight. A tenant's spent tokens are the sum of what its projects
+//! were charged. The baselines of the projects are not in the sum: they serve only to compare
+//! projects of one tenant, and otherwise a tenant would pay for adding a project.
 
 use fairgate_store::{StoreError, Transaction};
 use fairgate_time::UnixMicros;
@@ -18,18 +20,19 @@ use crate::window_usage::{UsageWindow, WindowSums};
 /// Number of thousandths in a tenant's weight of 1.
 const THOUSANDTHS: u64 = 1_000;
 
-/// Tenant with projects, as the fleet shares agents.
+/// A tenant with projects, with the data by which tenants share agents.
 #[derive(Clone, Debug)]
 pub(crate) struct TenantRow {
     pub(crate) name: String,
     /// Weight in the directory, in thousandths.
     pub(crate) weight: u64,
-    /// True if one of its projects is busy now. The next field is true if one was when `busy` was last written.
+    /// True if one of the tenant's projects is busy now.
     is_busy: bool,
+    /// True if one of them was busy when `busy` was last written.
     was_busy: bool,
-    /// Tokens that its projects were charged for in the window.
+    /// Tokens that the tenant's projects were charged in the window.
     charged: u64,
-    /// Part of its baseline that has not faded yet, in tokens.
+    /// Part of the tenant's baseline that has not faded yet, in tokens.
     pub(crate) baseline: u64,
 }
 
@@ -76,8 +79,8 @@ pub(crate) fn tenants(
     Ok(tenants)
 }
 
-/// Writes which tenants are busy, and the baselines of those that became busy. Must be called after the projects'
-/// `busy` was written.
+/// Writes which tenants are busy, and sets the baselines of those that became busy. Must be called
+/// after the projects' `busy` was written.
 pub(crate) fn update_busy(
     tx: &mut dyn Transaction,
     window: UsageWindow,
@@ -88,7 +91,7 @@ pub(crate) fn update_busy(
         let TenantRow { weight, charged, baseline, .. } = *tenant;
         ProjectLevel { weight, spent: charged, baseline }
     };
-    // Tenants that become busy are compared with those that were busy before.
+    // Tenants that become busy are compared with those that were busy already.
     let others: Vec<_> = tenants.iter().filter(|it| it.was_busy && it.is_busy).map(level).collect();
     let row = |tenant: &TenantRow| {
         let level = level(tenant);

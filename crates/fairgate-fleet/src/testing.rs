@@ -1,5 +1,6 @@
-//! Fleet in a database in memory, for tests: rows are inserted by SQL. [`FleetTestWorld`] runs rounds one at a time at
-//! moments that the test chooses; [`in_memory`] runs a test inside one transaction.
+//! A fleet in a database in memory, for tests that insert rows by SQL. [`FleetTestWorld`] runs
+//! rounds one at a time, at times that the test chooses. [`in_memory`] runs a test inside one
+//! transaction.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,10 +20,10 @@ use crate::fleet_clock::FleetClock;
 use crate::options::FleetOptions;
 use crate::round::{self, ClaimReply, ClaimingAgent, RoundOptions, RoundOutcome};
 
-/// Moment in the middle of a bucket of the default window.
+/// A time in the middle of a bucket of the default window.
 pub(crate) const START: UnixMicros = UnixMicros(1_800_000_000_000_000 + 1_000_000);
 
-/// Clock that stands still until the test sets it.
+/// A clock that stands still until the test sets it.
 #[derive(Debug)]
 pub(crate) struct TestFleetClock(pub(crate) AtomicI64);
 
@@ -45,7 +46,7 @@ pub(crate) struct FleetTestWorld {
     made: i64,
 }
 
-/// Project to be inserted.
+/// A project to be inserted.
 pub(crate) struct ProjectFixture {
     pub(crate) weight: i64,
     pub(crate) concurrency: i64,
@@ -59,7 +60,7 @@ pub(crate) struct ProjectFixture {
     pub(crate) busy: bool,
 }
 
-/// Task to be inserted.
+/// A task to be inserted.
 pub(crate) struct TaskFixture {
     pub(crate) priority: i64,
     pub(crate) estimate: Option<i64>,
@@ -209,7 +210,7 @@ impl FleetTestWorld {
         RoundOptions::new(&self.options)
     }
 
-    /// Returns a handle to the fleet, at this moment.
+    /// Returns a handle to the fleet, whose clock shows the world's present time.
     pub(crate) fn fleet(&self) -> Fleet {
         Fleet::new(self.store.clone(), TestFleetClock::at(self.now), self.options.clone())
     }
@@ -230,7 +231,7 @@ impl FleetTestWorld {
         self.store.transact(TransactionDurability::ThroughKill, work).await.unwrap()
     }
 
-    /// Returns each row of a query as words.
+    /// Returns each row of a query as its values, separated by spaces.
     pub(crate) async fn rows(&self, sql: &str, columns: usize) -> Vec<String> {
         let sql = sql.to_owned();
         let work = move |tx: &mut dyn Transaction| {
@@ -282,7 +283,7 @@ impl FleetTestWorld {
         .await;
     }
 
-    /// Inserts prompts of this length for all tasks that have none.
+    /// Inserts prompts of `bytes` bytes for all tasks that have none.
     async fn prompts(&self, bytes: i64) {
         self.run(
             "INSERT INTO fleet_prompts (task, prompt) SELECT id, printf('%.*c', $1, 'x') FROM fleet_tasks \
@@ -349,7 +350,7 @@ impl FleetTestWorld {
         self.counted_round(agents).await.0
     }
 
-    /// Runs a round for these agents, and returns its number of statements, too.
+    /// Runs a round for these agents. Also returns its number of SQL statements.
     pub(crate) async fn counted_round(&self, agents: &[&str]) -> (RoundOutcome, usize) {
         let askers: Vec<_> = agents.iter().map(|agent| asker(agent)).collect();
         let (rules, now) = (self.rules(), self.now);
@@ -368,7 +369,7 @@ impl FleetTestWorld {
             .unwrap()
     }
 
-    /// Runs a round for these agents, and returns the task that each got, `-` if none.
+    /// Runs a round for these agents, and returns the task of each; `-` if it got none.
     pub(crate) async fn given(&self, agents: &[&str]) -> Vec<String> {
         let outcome = self.round(agents).await;
         outcome.replies.iter().map(|reply| task_of(reply.as_ref())).collect()
@@ -391,10 +392,10 @@ fn task_of(reply: Option<&ClaimReply>) -> String {
     claim_of(reply).map_or_else(|| "-".to_owned(), |claim| claim.task.clone())
 }
 
-/// Transaction that records its statements.
+/// A transaction that records its statements.
 pub(crate) struct TimedTransaction<'a> {
     pub(crate) tx: &'a mut dyn Transaction,
-    /// Statements with their durations.
+    /// The statements, with their durations.
     pub(crate) statements: Vec<(String, Duration)>,
 }
 

@@ -1,5 +1,5 @@
-//! Transition of one task to another state, and the consequences for its claim and for the tasks that need it. The
-//! states themselves are written in [`write`].
+//! Moves a task to another state, with the consequences for its claim and for the tasks that need
+//! it. [`write`] contains the SQL that writes the states.
 
 pub(crate) mod write;
 
@@ -19,7 +19,7 @@ use crate::retry_policy;
 use crate::task_history::{self, NewTaskStep};
 use crate::webhooks::event_log::{self, WebhookEvent, WebhookSubject};
 
-/// Fields of a task's row that transitions depend on.
+/// The fields of a task's row that determine transitions.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskRow {
     pub(crate) id: String,
@@ -32,22 +32,23 @@ pub(crate) struct TaskRow {
     pub(crate) open_needs: u64,
     pub(crate) retries: u32,
     pub(crate) retries_max: u32,
-    /// Earliest time at which the task may start. For a held task, this is the time until which the limit of a provider
-    /// or a budget stops its model calls.
+    /// Earliest time at which the task may start. For a held task, the time until which the limit
+    /// of a provider or a budget stops its model calls.
     pub(crate) resume_after: Option<UnixMicros>,
     pub(crate) reserved: u64,
     /// Tokens that the latest claim of the task used.
     pub(crate) used: u64,
     /// Tokens that all earlier claims of the task used.
     pub(crate) used_before: u64,
-    /// Longest time from a claim to its end; `None` if there is no limit.
+    /// Maximum time from a claim to its end; `None` if there is no limit.
     pub(crate) timeout: Option<Duration>,
     /// Time at which the latest claim began.
     pub(crate) claimed_at: Option<UnixMicros>,
     pub(crate) lease_until: Option<UnixMicros>,
     /// Number of times in a row that the task's agent put it off.
     pub(crate) put_offs: u32,
-    /// Most tokens that the task may use over all its claims; `None` if there is no limit.
+    /// Maximum number of tokens that the task may use over all its claims; `None` if there is no
+    /// limit.
     pub(crate) tokens_max: Option<u64>,
 }
 
@@ -90,14 +91,16 @@ impl TaskRow {
         WebhookEvent { kind, project: Some(&self.project), subject }
     }
 
-    /// Returns the time at which the timeout of the latest claim is over; `None` if the task has no timeout.
+    /// Returns the time at which the timeout of the latest claim ends; `None` if the task has no
+    /// timeout.
     pub(crate) fn timeout_at(&self) -> Option<UnixMicros> {
         Some(retry_policy::later(self.claimed_at?, self.timeout?))
     }
 
-    /// Returns the end of the lease if it is renewed at `now`. The lease ends at most one length after the timeout, so
-    /// that an agent that is alive but hangs loses the task, and one that ends in time can still report that. Renewing
-    /// never shortens a lease: after an outage, a lease may end later.
+    /// Returns the end of the lease if it is renewed at `now`. The lease ends at most one length
+    /// after the timeout. So an agent that is alive but hangs loses the task, and one that ends in
+    /// time can still report that. A renewal never shortens a lease, which may end later after an
+    /// outage.
     pub(crate) fn renewed_lease(&self, lease: Duration, now: UnixMicros) -> UnixMicros {
         let until = retry_policy::later(now, lease);
         match self.timeout_at() {
@@ -115,7 +118,7 @@ pub(crate) fn load_task(tx: &mut dyn Transaction, id: &str) -> Result<TaskRow, F
     found.ok_or_else(|| not_found("task", id))
 }
 
-/// Returns those of these tasks that exist, by id.
+/// Returns the existing ones of these tasks, by id.
 pub(crate) fn load_tasks<'a>(
     tx: &mut dyn Transaction,
     ids: impl Iterator<Item = &'a str>,
@@ -126,7 +129,7 @@ pub(crate) fn load_tasks<'a>(
     Ok(rows.into_iter().map(|row| (row.id.clone(), row)).collect())
 }
 
-/// New state of a task, and the fields of the task that change with the state.
+/// The new state of a task, with the fields that change together with the state.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskTransition {
     pub(crate) state: TaskState,
@@ -135,8 +138,8 @@ pub(crate) struct TaskTransition {
     pub(crate) retries: u32,
     /// Number of times in a row that the task's agent put it off.
     pub(crate) put_offs: u32,
-    /// If true, the task's agent ends the claim. The epoch of the claim is then stored, so that the agent may repeat
-    /// the operation.
+    /// True if the task's agent ends the claim. The epoch of the claim is then stored, so that the
+    /// agent may repeat the operation.
     pub(crate) by_agent: bool,
 }
 
@@ -147,12 +150,13 @@ impl TaskTransition {
         Self { state, reason: None, resume_after: None, retries, put_offs, by_agent: false }
     }
 
-    /// Returns whether this transition counts as a failure of the task: it uses up a retry, or none is left.
+    /// Returns true if this transition counts as a failure of the task, because it uses a retry or
+    /// because no retry is left.
     pub(crate) fn is_failure(&self, from: &TaskRow) -> bool {
         from.state.is_held() && (self.state == TaskState::Blocked || self.retries > from.retries)
     }
 
-    /// Returns the event that webhooks are notified of, if a person must act on the task now.
+    /// Returns the event for webhooks if a person must act on the task now; `None` otherwise.
     pub(crate) fn event<'a>(&self, from: &'a TaskRow) -> Option<WebhookEvent<'a>> {
         let kind = match self.state {
             TaskState::WaitingInput => WebhookEventKind::Question,
@@ -162,7 +166,8 @@ impl TaskTransition {
         Some(from.event(kind))
     }
 
-    /// Returns the step of the history for this transition of a task, which `actor` brings about.
+    /// Returns the step of the history for this transition. `actor` is the name of the actor who
+    /// makes it.
     pub(crate) fn step<'a>(&'a self, from: &'a TaskRow, actor: &'a str) -> NewTaskStep<'a> {
         NewTaskStep {
             task: &from.id,
@@ -212,8 +217,9 @@ pub(crate) fn illegal(from: &TaskRow, to: TaskState, hint: &str) -> FleetError {
     FleetError::Transition { task, from, to, hint: hint.to_owned() }
 }
 
-/// Updates the tasks that need tasks that were just completed. Each of them has fewer open needs, and those without open
-/// needs become ready. Returns the projects of the tasks that became ready. Runs a constant number of SQL statements.
+/// Updates the tasks that need tasks that were just completed. Their number of open needs
+/// decreases, and those without open needs become ready. Returns the projects of the tasks that
+/// became ready. Runs a constant number of SQL statements.
 pub(crate) fn promote(
     tx: &mut dyn Transaction,
     now: UnixMicros,
@@ -228,7 +234,8 @@ pub(crate) fn promote(
     if tx.run(&fewer, &completed)? == 0 {
         return Ok(Vec::new());
     }
-    // SQLite would otherwise begin at the index of all tasks in this state, and read each of them.
+    // SQLite would otherwise start with the index of all tasks in this state, and read each of
+    // them.
     let sql = format!(
         "SELECT {} FROM (SELECT DISTINCT task FROM fleet_needs WHERE needs IN {names}) AS n CROSS JOIN fleet_tasks \
          WHERE id = n.task AND state = 'DEFINED' AND open_needs = 0 ORDER BY made",
@@ -236,7 +243,7 @@ pub(crate) fn promote(
     );
     let free = tx.list(&sql, &completed, TaskRow::read)?;
     let next = |task: &TaskRow| {
-        // A task may also have to wait for a moment.
+        // A task may also have to wait for a certain time.
         let later = task.resume_after.filter(|after| *after > now);
         let state = if later.is_some() { TaskState::Paused } else { TaskState::Ready };
         TaskTransition { resume_after: later, ..TaskTransition::to(state, task) }
@@ -250,7 +257,7 @@ pub(crate) fn promote(
     Ok(free.into_iter().map(|task| task.project).collect())
 }
 
-/// Returns the step of the history for a task that needs no further task to be completed.
+/// Returns the step of the history for a task whose needed tasks are all completed.
 fn promoted<'a>(task: &'a TaskRow, next: &'a TaskTransition) -> NewTaskStep<'a> {
     let reason = Some("all that it needs is completed");
     NewTaskStep { epoch: 0, reason, ..next.step(task, "fleet") }

@@ -1,10 +1,12 @@
-//! Open tasks that an agent has given back because it cannot work on them, for example because the workspace's folder is
-//! not on its machine. A round does not give such a task to the same agent again.
+//! Open tasks that an agent has given back because it cannot work on them, for example because the
+//! workspace's folder is not on its machine. A round does not give such a task to the same agent
+//! again.
 //!
-//! The table holds at most one row for each open task and agent: [`add`] deletes the rows of tasks that have ended.
+//! The table has at most one row for each open task and agent, because [`add`] deletes the rows of
+//! tasks that have ended.
 //!
-//! Joins begin at this table, which is nearly always empty. `CROSS JOIN` keeps SQLite from beginning at the index of all
-//! ready tasks, and reading each of them.
+//! Joins begin with this table, which is nearly always empty. `CROSS JOIN` prevents SQLite from
+//! beginning with the index of all ready tasks and reading each of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,11 +14,11 @@ use fairgate_store::{DatabaseKind, StoreError, Transaction};
 
 use crate::json_rows;
 
-/// Largest number of rows that one round loads. If there are more, a round may give a task to an agent that has given
-/// it back.
+/// Maximum number of rows that one round loads. If there are more, a round may give a task to an
+/// agent that has given it back.
 const ROWS_MAX: i64 = 10_000;
 
-/// Tasks that waiting agents cannot work on.
+/// The tasks that waiting agents cannot work on, by agent and by project.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnfitTasks {
     by_agent: HashMap<Box<str>, HashSet<Box<str>>>,
@@ -56,7 +58,7 @@ impl UnfitTasks {
     }
 }
 
-/// Returns the query for the ready tasks that agents of the list `$1` cannot work on.
+/// Returns the query for the ready tasks that the agents in the list `$1` cannot work on.
 fn ready_unfit(database: DatabaseKind) -> String {
     let names = json_rows::texts(database, 1);
     format!(
@@ -87,7 +89,7 @@ pub(crate) fn add(tx: &mut dyn Transaction, agent: &str, task: &str) -> Result<(
     Ok(())
 }
 
-/// Forgets which agents cannot work on a task.
+/// Deletes the records of which agents cannot work on a task.
 pub(crate) fn forget(tx: &mut dyn Transaction, task: &str) -> Result<(), StoreError> {
     tx.run("DELETE FROM fleet_unfit WHERE task = $1", &[task.into()])?;
     Ok(())
@@ -98,14 +100,14 @@ mod tests {
     use super::*;
     use crate::testing::in_memory;
 
-    /// Returns how SQLite runs a statement, one step a line.
+    /// Returns SQLite's plan for a statement, with one line for each step.
     fn plan(tx: &mut dyn Transaction, sql: &str, values: usize) -> String {
         let values: Vec<_> = (0..values).map(|_| "[]".into()).collect();
         let steps = tx.list(&format!("EXPLAIN QUERY PLAN {sql}"), &values, |row| row.text(3));
         steps.unwrap().join("\n")
     }
 
-    /// A round reads the tasks that are in the table, and not all that are ready.
+    /// A round reads only the tasks in the table, and not all ready tasks.
     #[test]
     fn tasks_are_found_by_their_ids() {
         in_memory(|tx| {

@@ -1,20 +1,21 @@
-//! Validation of names, texts, numbers and moments in requests.
+//! Checks names, texts, numbers and times in requests.
 
 use fairgate_time::UnixMicros;
 
 use crate::error::FleetError;
 
-/// Longest name of a project, an agent or a workspace, in bytes.
+/// Maximum length of the name of a project, an agent or a workspace, in bytes.
 pub(crate) const NAME_MAX: usize = 64;
-/// Longest name of a task, in bytes.
+/// Maximum length of the name of a task, in bytes.
 pub(crate) const TASK_MAX: usize = 128;
-/// Longest reason or progress text, in bytes. Longer texts are cut.
+/// Maximum length of a reason or progress text, in bytes. Longer texts are cut.
 pub(crate) const NOTE_MAX: usize = 4 << 10;
-/// Largest budget of a project, in tokens. This value fits into all number types with which budgets are compared.
+/// Maximum budget of a project, in tokens. It fits into all number types with which budgets are
+/// compared.
 pub(crate) const BUDGET_MAX: u64 = 1_000_000_000_000_000;
-/// Largest estimate and largest reported usage of a task, in tokens.
+/// Maximum estimate and maximum reported usage of a task, in tokens.
 pub(crate) const TASK_TOKENS_MAX: u64 = 1_000_000_000_000;
-/// First moment that is too late for a request, which is the beginning of the year 10000.
+/// Start of the year 10000. A time in a request must be earlier.
 const MOMENT_MAX: UnixMicros = UnixMicros(253_402_300_800_000_000);
 
 pub(crate) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> FleetError {
@@ -41,8 +42,8 @@ pub(crate) fn check_name(field: &str, name: &str, max: usize) -> Result<(), Flee
     Err(invalid(field, problem))
 }
 
-/// Checks the name of a task: `NAME`, or `PROJECT:NAME` with the task's own project. So a name with a colon can never
-/// be taken by a task of another project.
+/// Checks the name of a task: `NAME`, or `PROJECT:NAME` with the task's own project. So a task of
+/// another project can never have a name with this project and a colon.
 pub(crate) fn check_task_name(field: &str, name: &str, project: &str) -> Result<(), FleetError> {
     match name.split_once(':') {
         None => check_name(field, name, TASK_MAX),
@@ -53,7 +54,7 @@ pub(crate) fn check_task_name(field: &str, name: &str, project: &str) -> Result<
             let shown = cut(name, 80);
             let problem =
                 format!("{shown:?} has a colon, and then the name must begin with \"{project}:\"");
-            // The same error as for any other name of another project.
+            // The error is the same as for any other name of another project.
             Err(unknown(field, problem))
         }
     }
@@ -100,7 +101,7 @@ pub(crate) fn check_tokens(field: &str, tokens: u64, max: u64) -> Result<i64, Fl
     i64::try_from(tokens).ok().filter(|_| tokens <= max).ok_or_else(too_many)
 }
 
-/// Checks that a moment lies between 1970 and the end of the year 9999.
+/// Checks that a time lies between 1970 and the end of the year 9999.
 pub(crate) fn check_moment(field: &str, moment: UnixMicros) -> Result<(), FleetError> {
     if (UnixMicros(0)..MOMENT_MAX).contains(&moment) {
         return Ok(());

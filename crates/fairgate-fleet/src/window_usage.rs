@@ -1,5 +1,5 @@
-//! Usage of projects in the rolling window. The statements are in [`fairgate_usage::sql`], because the ledger adds to the
-//! usage of projects, too.
+//! Usage of projects in the rolling window. The statements are in [`fairgate_usage::sql`], because
+//! the ledger also adds to the usage of projects.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +24,16 @@ pub(crate) fn charge(
     }
 }
 
-/// Counts one more try of a project's task that its agent brought to an end: the task was completed or it failed. A
-/// project without such a try in the window goes first under `min_task_guarantee`. Failures count, because a project
-/// whose tasks all fail would otherwise go first as long as it has tasks.
+/// Counts one more try of a project's task that its agent ended, because the task was completed or
+/// failed. A project without such a try in the window goes first under `min_task_guarantee`.
+/// Failures count, because otherwise a project whose tasks all fail would go first as long as it
+/// has tasks.
 pub(crate) fn count_try(tx: &mut dyn Transaction, project: &str) -> Result<(), StoreError> {
     count_tries(tx, &[project])
 }
 
-/// Does the same as [`count_try`] for each entry of `projects`, which may name a project several times. Runs two SQL
-/// statements.
+/// Does the same as [`count_try`] for each entry of `projects`. A project may be in the list
+/// several times. Runs two SQL statements.
 pub(crate) fn count_tries(tx: &mut dyn Transaction, projects: &[&str]) -> Result<(), StoreError> {
     let mut usage: BTreeMap<&str, ProjectUsage> = BTreeMap::new();
     for project in projects {
@@ -41,7 +42,7 @@ pub(crate) fn count_tries(tx: &mut dyn Transaction, projects: &[&str]) -> Result
     add(tx, &usage)
 }
 
-/// Tokens that a project used, and tries that were brought to an end.
+/// Tokens that a project used, and the number of its tries that agents ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProjectUsage {
     pub(crate) tokens: u64,
@@ -101,7 +102,7 @@ mod tests {
         UsageWindow::new(Duration::from_micros(24 * LENGTH.unsigned_abs()))
     }
 
-    /// Adds up the usage, given as times and tokens, by the definition of the window.
+    /// Adds up the usage by the definition of the window. `uses` are times with their tokens.
     fn naive(uses: &[(i64, u64)], now: i64) -> (u64, u64) {
         let current = now.div_euclid(LENGTH);
         let of = |bucket: i64| {

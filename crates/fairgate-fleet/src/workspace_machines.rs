@@ -1,4 +1,5 @@
-//! Machines to which workspaces are bound. A workspace that is bound to a machine is only for agents on that machine.
+//! The machines to which workspaces are bound. Only agents on that machine may use a bound
+//! workspace.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,8 +8,8 @@ use fairgate_store::{StoreError, Transaction};
 use crate::agent_access::AgentAccess;
 use crate::json_rows;
 
-/// Numbers of a project's workspaces: those that are not bound, and those of each machine. Counts either all workspaces
-/// or only the free ones.
+/// Numbers of a project's workspaces: those that are not bound, and those of each machine. They
+/// count either all workspaces or only the free ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkspaceCounts {
     unbound: u64,
@@ -16,7 +17,7 @@ pub(crate) struct WorkspaceCounts {
 }
 
 impl WorkspaceCounts {
-    /// Adds workspaces of one machine, or of those that are not bound.
+    /// Adds workspaces of a machine; `None` for workspaces that are not bound.
     pub(crate) fn add(&mut self, machine: Option<&str>, count: u64) {
         let place = match machine {
             None => &mut self.unbound,
@@ -41,21 +42,23 @@ impl WorkspaceCounts {
         self.usable_by(agent) > 0
     }
 
-    /// Returns the machines to which all of these workspaces are bound; `None` if some is not bound.
+    /// Returns the machines to which these workspaces are bound; `None` if at least one workspace
+    /// is not bound.
     pub(crate) fn machines(&self) -> Option<Vec<String>> {
         (self.unbound == 0).then(|| self.by_machine.keys().map(|name| name.to_string()).collect())
     }
 
-    /// Returns whether a workspace that a task names can still be free. `machine` is the machine to which it is bound,
-    /// if any. It can if a workspace of this machine or an unbound one is left, because tasks without a workspace name
-    /// have only been counted, and may still be moved from one to the other.
+    /// Returns true if a workspace that a task names can still be free. `machine` is the machine to
+    /// which it is bound, if any. It can be free if a workspace of this machine or an unbound one
+    /// is left. Tasks without a named workspace have only been counted so far, and can still be
+    /// moved to another workspace.
     pub(crate) fn has_one_of(&self, machine: Option<&str>) -> bool {
         let bound = machine.and_then(|machine| self.by_machine.get(machine)).copied();
         bound.unwrap_or(0) > 0 || self.unbound > 0
     }
 
-    /// Counts a workspace that a task names as taken. `machine` is the machine to which it is bound, if any. An unbound
-    /// workspace is counted instead if none of this machine is left.
+    /// Counts a workspace that a task names as taken. `machine` is the machine to which it is
+    /// bound, if any. If no workspace of this machine is left, an unbound one is counted instead.
     pub(crate) fn take(&mut self, machine: Option<&str>) {
         let bound = machine.and_then(|machine| self.by_machine.get_mut(machine));
         match bound.filter(|count| **count > 0) {
@@ -64,7 +67,8 @@ impl WorkspaceCounts {
         }
     }
 
-    /// Takes any workspace that an agent may work in: one of its machine first, because others cannot use it.
+    /// Takes any workspace that an agent may use. Workspaces of its machine come first, because
+    /// agents on other machines cannot use them.
     pub(crate) fn take_any(&mut self, agent: &AgentAccess) {
         let bound = self.by_machine.iter_mut();
         match bound.into_iter().find(|(machine, count)| **count > 0 && agent.is_on(machine)) {
@@ -92,7 +96,7 @@ pub(crate) fn of_projects(
     Ok(counts)
 }
 
-/// Returns the machine of each of these workspaces that is bound to one, by workspace.
+/// Returns the machines of the bound ones of these workspaces, by workspace.
 pub(crate) fn of_workspaces<'a>(
     tx: &mut dyn Transaction,
     workspaces: impl Iterator<Item = &'a str>,
@@ -106,8 +110,8 @@ pub(crate) fn of_workspaces<'a>(
     Ok(rows.into_iter().collect())
 }
 
-/// Returns the machine of the workspace that a task names; `None` if the task names no workspace or the workspace is
-/// not bound.
+/// Returns the machine of the workspace that a task names. `None` if the task names no workspace,
+/// or if the workspace is not bound.
 pub(crate) fn of_task(tx: &mut dyn Transaction, task: &str) -> Result<Option<String>, StoreError> {
     let sql = "SELECT w.machine FROM fleet_tasks t JOIN fleet_workspaces w ON w.id = t.workspace \
                AND w.project = t.project WHERE t.id = $1";

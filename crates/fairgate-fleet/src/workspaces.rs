@@ -10,7 +10,7 @@ use crate::error::FleetError;
 use crate::projects;
 use crate::validate;
 
-/// Longest path of a workspace, in bytes.
+/// Maximum length of a workspace's path, in bytes.
 const PATH_MAX: usize = 4_096;
 
 pub(crate) fn add(
@@ -67,9 +67,9 @@ fn relabel_tasks(
     Ok(())
 }
 
-/// Checks that no other workspace has the same path, unless the two are bound to different machines. Otherwise two
-/// tasks could work in one folder at the same time. Symbolic links cannot be checked here; for these, `fairgate agent
-/// run` locks the real folder on its machine.
+/// Checks that no other workspace has the same path, unless the two are bound to different
+/// machines. Otherwise two tasks could work in one folder at the same time. Symbolic links cannot
+/// be checked here; therefore `fairgate agent run` locks the real folder on its machine.
 fn check_path_differs(
     tx: &mut dyn Transaction,
     path: &str,
@@ -93,7 +93,8 @@ fn check_path_differs(
     }
 }
 
-/// Returns the path without empty parts, `.` and `..`, as far as that is known without looking at the folder.
+/// Returns the path without empty parts, `.` and `..`, as far as this is possible without reading
+/// the folder.
 fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {

@@ -1,5 +1,5 @@
-//! Bounds the memory that all request bodies use together, so that many large bodies cannot fill the memory, and the
-//! bodies of one tenant cannot keep out those of the others.
+//! Limits the memory that request bodies may use: all bodies together, and the bodies of each
+//! tenant.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

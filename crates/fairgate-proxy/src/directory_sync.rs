@@ -1,7 +1,7 @@
 //! Applies the directory's weights and in-flight caps to the pools, as events, so that they are in the journal.
 //!
-//! A group, tenant or project is the flow of that name, and a key is the flow of its id, in every share node by the
-//! attribute in question. Caps also apply in `bands` nodes.
+//! In a share node by group, tenant or project, a flow has the name of its group, tenant or
+//! project. In a share node by key, a flow has the id of its key. Caps also apply in `bands` nodes.
 //!
 //! A weight in the directory overrides the policy's `weights` for the flow of that name. But if every share node by the
 //! attribute lists its classes, the weights of these classes apply instead. A cap in the directory replaces the
@@ -50,7 +50,7 @@ pub(crate) struct PoolSync {
 struct LastSent {
     pool: Weak<PoolHandle>,
     policy: Policy,
-    /// Number of times at which the pool had begun new books.
+    /// Value of `PoolHandle::books_begun` when the weights and caps were read.
     books_begun: u64,
     weights: HashMap<Flow, Weight>,
     caps: HashMap<Flow, Option<u64>>,
@@ -60,7 +60,7 @@ struct LastSent {
 
 type Flow = (Attribute, Box<str>);
 
-/// Brings everything up to date that follows the directory: known keys, limits, and the weights and caps of the pools.
+/// Keeps the known keys, the limits, and the weights and caps of the pools equal to the directory.
 pub struct DirectorySync {
     pub(crate) store: Store,
     pub(crate) fleet: Arc<dyn FleetCalls>,
@@ -68,7 +68,7 @@ pub struct DirectorySync {
     pub(crate) limits: Arc<CallerLimits>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) last_sent: PoolSync,
-    /// Declarations of this gateway's configuration file, to notice those of other gateways.
+    /// Warns if another gateway applies declarations that differ from those in this gateway's file.
     pub declarations: DeclarationWatch,
 }
 
@@ -128,7 +128,7 @@ impl DirectorySync {
 }
 
 impl PoolSync {
-    /// Sends each pool the weights and caps that differ from those that the pool has.
+    /// Sends each pool the weights and caps that differ from the pool's present ones.
     pub(crate) async fn apply(
         &self,
         directory: &Directory,
@@ -172,7 +172,8 @@ impl LastSent {
     }
 
     async fn read_from(pool: &Arc<PoolHandle>) -> Result<Self, GateChangeError> {
-        // Read first: if the pool begins new books meanwhile, the snapshot is read again.
+        // Read before the snapshot: if the scores start again meanwhile, the next call reads the
+        // snapshot again.
         let books_begun = pool.books_begun();
         let snapshot = pool.gate.snapshot().await?;
         let weights = snapshot.weights.into_iter().map(|(by, flow, weight)| ((by, flow), weight));

@@ -1,4 +1,4 @@
-//! What the data plane needs of the fleet. The composition of the gateway implements it with the real fleet.
+//! The calls of the data plane to the fleet. The gateway implements them with the real fleet.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,8 @@ pub trait FleetCalls: Send + Sync {
     /// Returns the owner of a task key; `None` if no claim in force has the key.
     fn task_key(&self, hash: KeyHash) -> FleetCall<'_, Result<Option<TaskKey>, FleetError>>;
 
-    /// Notes that a call of a task was refused because of a limit that ends at `until`, or does not end by itself.
+    /// Records that a limit refused a request of the task. The limit ends at `until`; `None` if it
+    /// does not end by itself.
     fn note_limit<'a>(
         &'a self,
         claim: &'a TaskClaim,
@@ -22,7 +23,8 @@ pub trait FleetCalls: Send + Sync {
         cause: LimitCause,
     ) -> FleetCall<'a, Result<(), FleetError>>;
 
-    /// Notes that a budget has no room for a request, so that webhooks are notified. Does not wait for anything.
+    /// Reports to the fleet's webhooks that a budget has no room for a request. Returns without
+    /// waiting.
     fn note_budget_refusal(&self, refused: &BudgetExhausted);
 
     /// Returns the id and the weight, in thousandths, of each project.

@@ -75,7 +75,7 @@ use self::task_limit::TaskLimitReport;
 use crate::refusal;
 use crate::reply::{Reply, ReplyBody, whole_body};
 
-/// Header that tells how long a request waited for its slot, in milliseconds, over all attempts.
+/// Header with the time that a request waited for slots, in milliseconds, over all attempts.
 const WAITED: HeaderName = HeaderName::from_static("x-fairgate-waited-ms");
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 

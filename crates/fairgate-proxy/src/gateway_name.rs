@@ -1,8 +1,8 @@
-//! Name of this gateway process, by which people tell several gateways on one database apart.
+//! Name of this gateway process. It tells several gateways on one database apart.
 
 use std::sync::LazyLock;
 
-/// Returns the name of the gateway that serves clients on this port: its host, and the port.
+/// Returns the name of the gateway that serves clients on this port, as `HOST:PORT`.
 pub fn gateway_name(port: u16) -> String {
     static HOST: LazyLock<String> = LazyLock::new(|| {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

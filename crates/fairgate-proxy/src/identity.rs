@@ -1,8 +1,9 @@
 //! Identifies callers by a copy of the directory in memory, indexed by the hash of each key.
 //!
-//! The tenant of a request comes from its key and never from a header. Clients name agents and sessions themselves, so
-//! a policy may share by agent or session only below a tenant or a key. The configuration is checked for that when it
-//! is read, and `client_flow_names` bounds the number of agent and session names of a key.
+//! The tenant of a request comes from its key and never from a header. Clients name agents and
+//! sessions themselves, so a policy may share by agent or session only below a tenant or a key. The
+//! configuration is checked for that when it is loaded, and `client_flow_names` limits the number
+//! of agent and session names of a key.
 //!
 //! Callers are checked again when their request is granted a slot (`CallerDirectory::recheck`). If the key was
 //! revoked in the meantime, the slot is given back and charged 0 tokens. An identification costs one hash and one
@@ -31,12 +32,12 @@ use self::task_keys::TaskKeyCache;
 pub(crate) use self::task_keys::sent_task_key;
 use crate::refusal::{Refusal, RefusalCode};
 
-/// Prefix of the key id of callers with a task key; the name of the project follows. No key of the directory has such
-/// an id.
+/// Prefix of the key ids of callers with a task key; the project's name follows. No key of the
+/// directory has such an id.
 const PROJECT_KEY: &str = "project:";
 
-/// The owner of a request, with the rights and limits of its key and tenant. For a key of the directory, built once
-/// when the directory is read.
+/// The owner of a request, with the rights and limits of its key and tenant. The callers of the
+/// directory's keys are built once for each version of the directory.
 #[derive(Debug)]
 pub struct Caller {
     /// Name of the tenant's group.
@@ -83,7 +84,7 @@ pub struct CallerDirectory {
     pub(crate) task_keys: TaskKeyCache,
 }
 
-/// The directory, and the callers in it by the hash of their secret.
+/// The directory, with an index of its callers by the hash of their secrets.
 #[derive(Debug)]
 struct CallerIndex {
     directory: Arc<Directory>,
@@ -115,9 +116,9 @@ impl CallerDirectory {
         }
     }
 
-    /// Returns the caller whose key is in `Authorization: Bearer …` or `x-api-key: …`. Refuses with 401
-    /// `invalid_api_key` if the key is missing, malformed or unknown, or if the headers have two different keys; with
-    /// 401 `key_revoked` or 401 `key_expired`; and with 403 `tenant_disabled`.
+    /// Returns the caller whose key is in `Authorization: Bearer …` or `x-api-key: …`. Refuses a
+    /// missing, malformed or unknown key, and two different keys, with 401 `invalid_api_key`. Other
+    /// refusals are 401 `key_revoked`, 401 `key_expired` and 403 `tenant_disabled`.
     ///
     /// Called when a request arrives, and again by `recheck` when the request gets its slot. A request
     /// that is in flight when its key is revoked is not cut off.
@@ -178,7 +179,7 @@ impl CallerIndex {
     fn new(directory: Directory) -> Self {
         let tenants: HashMap<&str, &Tenant> =
             directory.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant)).collect();
-        // A key without its tenant cannot be used by anybody.
+        // Nobody can use a key without a tenant.
         let entry = |key: &Key| {
             let tenant = tenants.get(key.tenant.as_str())?;
             Some((key.hash, CallerEntry::new(key, tenant, &directory)))
@@ -271,7 +272,8 @@ impl Caller {
             // The project's budget and the validity of the claim are checked at the reservation.
             budgeted: true,
             hosted_budgeted: budgets_of(tenant, directory).any(is_hosted),
-            // A model without a price would cost nothing under a cap in money, as under a budget.
+            // A cap of money must refuse a model without a price, as a budget does, because the
+            // model would cost nothing.
             money_budgeted: key.has_money_max
                 || budgets_of(tenant, directory)
                     .any(|budget| is_money(budget) && !is_hosted(budget)),

@@ -1,14 +1,16 @@
 //! The data plane of the gateway, which carries requests between clients, the pools that schedule them, and the
 //! upstreams.
 //!
-//! The data plane itself refuses requests only *before* they are submitted, because of their identity, their body, a rate
-//! limit, an exhausted budget, or a tenant's own limits on its queue. Every decision about queued and in-flight
-//! requests, evictions and in-flight caps included, is made by the core behind each pool's
-//! [`Gate`](fairgate_runtime::Gate), and is in the journal.
+//! The data plane itself refuses requests only *before* they are submitted: because of their
+//! identity, their body, a rate limit, an exhausted budget, or a tenant's own limits on its queue.
+//! The core behind each pool's [`Gate`](fairgate_runtime::Gate) makes every decision about queued
+//! and in-flight requests, including evictions and in-flight caps. All these decisions are in the
+//! journal.
 //!
-//! Path of a request: [`server`] → [`identity`] → [`forward`] (reads the body, checks [`limits`] and the budgets,
-//! reserves, waits at the pool's gate, calls the upstream, streams the answer through a meter, settles once) → the
-//! ledger. No module here knows the control plane. The fleet is known by the calls of [`fleet_calls`].
+//! Path of a request: [`server`] → [`identity`] → [`forward`] (reads the body, checks [`limits`]
+//! and the budgets, reserves, waits at the pool's gate, calls the upstream, streams the answer
+//! through a meter, settles once) → the ledger. No module here uses the control plane. The fleet is
+//! used only through the calls of [`fleet_calls`].
 
 mod body_memory;
 pub mod directory_sync;

@@ -1,9 +1,9 @@
-//! Limits of each caller that are checked before a request is submitted: requests and tokens per minute, and queued
-//! requests and bytes. All counts are in the memory of this process, so each of several gateways on one database allows
-//! the full limits.
+//! Limits of each caller that are checked before a request is submitted: requests and tokens per
+//! minute, and queued requests and bytes. All counts are in the memory of this process. So if
+//! several gateways use one database, each of them allows the full limits.
 //!
-//! Nothing is counted for a tenant or key without these limits. Requests that came before a limit was set are not
-//! counted in it.
+//! Nothing is counted for a tenant or key without these limits. When a limit is set, requests that
+//! arrived before are not counted in it.
 
 mod account;
 mod bucket;
@@ -46,8 +46,8 @@ impl CallerLimits {
         Self::default()
     }
 
-    /// Refuses a request with a body of `bytes` if a limit is reached now. Counts nothing, so
-    /// [`count_in`](Self::count_in) may still refuse the request if others are counted before it.
+    /// Refuses a request with a body of `bytes` if a limit is reached now. Counts nothing. So
+    /// [`count_in`](Self::count_in) may still refuse the request, if others are counted first.
     pub(crate) fn check(&self, caller: &Caller, bytes: u64, now: Instant) -> Result<(), Refusal> {
         let owners = [
             (LimitOwner::Tenant, &self.tenants, &caller.tenant_limits, &caller.tenant),
@@ -85,7 +85,8 @@ impl CallerLimits {
         ];
         let owners =
             [(LimitOwner::Tenant, tenant, &caller.tenant), (LimitOwner::Key, key, &caller.key)];
-        // Both are locked, tenant first, until both have agreed: a refused request is counted in neither.
+        // Both are locked, tenant first, until both have accepted. A refused request is counted in
+        // neither.
         let mut books = accounts.each_ref().map(|account| account.as_ref().map(|a| a.lock()));
         for (book, (owner, limits, name)) in books.iter_mut().zip(owners) {
             if let Some(book) = book {
@@ -102,8 +103,8 @@ impl CallerLimits {
     }
 
     /// Corrects the token buckets by the difference between `estimate`, which `count_in` took, and
-    /// `charged`, which was really used. `caller` must be the one that `count_in` got, because its limits decided if
-    /// anything was taken.
+    /// `charged`, which was really used. `caller` must be the value that `count_in` got, because
+    /// its limits decided whether tokens were taken.
     pub fn settle(&self, caller: &Caller, estimate: u64, charged: u64, now: Instant) {
         let owners = [
             (&self.tenants, &caller.tenant, caller.tenant_limits.tokens_per_minute),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// A counter of live things, with a way to wait until the count is 0.
+/// A counter of things that exist now, with a way to wait until the count is 0.
 #[derive(Clone, Default)]
 pub(crate) struct LiveCount {
     inner: Arc<LiveCountState>,

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A TCP connection, plain or with TLS. `T` is the type of the TLS stream: a server's stream on a connection from a
-/// client, a client's stream on a connection to an upstream.
+/// A TCP connection, plain or with TLS. `T` is the type of the TLS stream: that of a server for a
+/// client's connection, that of a client for a connection to an upstream.
 pub enum MaybeTlsStream<T> {
     /// Without TLS.
     Plain(TcpStream),

@@ -37,7 +37,7 @@ pub struct Metrics {
     /// Metrics by project and by tenant, which are rendered only for a scrape with the admin token.
     by_owner: Registry,
     projects: ProjectCounters,
-    /// Metrics by tenant; `None` if the configuration asks for none.
+    /// Metrics by tenant; `None` if the configuration turns them off.
     tenants: Option<TenantInstruments>,
     project_names: LabelNames,
 }
@@ -128,8 +128,8 @@ impl Metrics {
         to.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a refusal of a request that belongs to no client and no pool. The cause is an invalid key (401), an
-    /// unknown path or a broken connection. Only the refusal's code is counted.
+    /// Counts a refusal of a request that belongs to no client and no pool: an invalid key (401),
+    /// an unknown path or a broken connection. Only the refusal's code is counted.
     pub(crate) fn count_refusal(&self, code: impl Into<EndCode>) {
         let labels = PoolReason { pool: self.names.label("-"), reason: code.into().as_str() };
         self.instruments.refusals.get_or_create(&labels).inc();
@@ -152,7 +152,8 @@ impl Metrics {
         to.tier_money.get_or_create(&labels).inc_by(money.0);
     }
 
-    /// Counts the money that an attempt of a tenant cost, if tenants are counted.
+    /// Counts the money that an attempt of a tenant cost. Does nothing if the configuration turns
+    /// metrics by tenant off.
     pub fn count_tenant_money(&self, pool: &str, tenant: &str, money: MicroUnits) {
         if let Some(tenants) = &self.tenants {
             tenants.count_money(self.names.label(pool), tenant, money);
@@ -184,8 +185,8 @@ impl Metrics {
         self.instruments.connections.inc_by(change);
     }
 
-    /// Counts a row that could be kept neither in a file nor in the database. `is_served` is true if the client gets
-    /// its response nevertheless.
+    /// Counts a row that neither a file nor the database could keep. `is_served` is true if the
+    /// client gets its response nevertheless.
     pub fn count_lost_row(&self, is_served: bool) {
         self.instruments.ledger_write_failures.inc();
         if is_served {
@@ -208,13 +209,15 @@ impl Metrics {
         self.instruments.fleet_rounds_not_journaled.set(i64::try_from(rounds).unwrap_or(i64::MAX));
     }
 
-    /// Counts a request to the admin API whose token or key was missing, wrong or not sufficient.
+    /// Counts a request to the admin API whose token or key was missing, wrong or without the
+    /// needed right.
     pub fn count_admin_denied(&self) {
         self.instruments.admin_denied.inc();
     }
 
-    /// Renders the counters and histograms as OpenMetrics text, without its end mark. Names of projects and tenants are
-    /// rendered only if `with_names` is true, because an anonymous scrape must not reveal them.
+    /// Renders the counters and histograms as OpenMetrics text, without its end mark. Names of
+    /// projects and tenants are included only if `with_names` is true, because an anonymous scrape
+    /// must not reveal them.
     pub fn render(&self, with_names: bool) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -1,21 +1,21 @@
 //! The limit of open files and sockets of the process, and the client connections that it allows.
 //!
-//! Without a free descriptor, a new connection would wait in the kernel until another one closes, which may take as
-//! long as a client likes. So the gateway accepts only as many connections as it has descriptors for, and refuses the
-//! others at once.
+//! A new connection for which no descriptor is free would wait in the kernel until another
+//! connection closes, which may take as long as a client likes. So the gateway accepts only as many
+//! connections as it has descriptors for, and refuses the others at once.
 
 use fairgate_config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::reply::content_length;
 
-/// Highest limit of open files that [`raise`] asks the system for. A higher one is of no use, and some systems refuse
-/// it.
+/// Highest soft limit of open files that [`raise`] sets. A higher limit is of no use, and some
+/// systems refuse it.
 const LIMIT_MAX: u64 = 1 << 20;
 /// Descriptors that are not for connections: listeners, database, journals, other files.
 const RESERVED: u64 = 64;
-/// Divisor of the limit of open files. At least the limit divided by this number is kept for connections of clients,
-/// whatever upstreams may need.
+/// At least the limit of open files divided by this number is kept for connections of clients,
+/// however many descriptors the upstreams may need.
 const LEAST_PART: u64 = 4;
 
 /// The process's limit of open files, before and after raising it.
@@ -45,15 +45,16 @@ pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(LIMIT_MAX)
 }
 
-/// Returns the greatest number of client connections: the configured number, or fewer if there are not enough
-/// descriptors.
+/// Returns the maximum number of client connections: the configured number, or fewer if there are
+/// not enough descriptors.
 pub fn connections_max(config: &Config) -> u64 {
     connections_within(limit(), config)
 }
 
-/// Computes [`connections_max`] for this limit of open files. The descriptors for clients are limit − 64 − slots of all
-/// pools − idle connections of all upstreams, because each slot and each idle connection may need a descriptor at the
-/// same time. They are at least a quarter of the limit.
+/// Computes [`connections_max`] for this limit of open files. Each slot of a pool and each idle
+/// connection of an upstream may need a descriptor at the same time. So the descriptors for clients
+/// are limit − 64 − slots of all pools − idle connections of all upstreams, but at least a quarter
+/// of the limit.
 pub(crate) fn connections_within(limit: u64, config: &Config) -> u64 {
     let slots = config.pools.iter().map(|pool| pool.capacity);
     let idle =

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// A phase of the gateway. The variants are in the order of time.
+/// A phase of the gateway. A later variant is a later phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GatewayPhase {
     /// New requests are accepted.

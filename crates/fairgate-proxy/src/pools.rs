@@ -73,7 +73,7 @@ pub struct Pools {
     resolver: OnceLock<Box<dyn DnsResolver>>,
 }
 
-/// Inputs from which the served configuration is made. They are behind a lock, which a change holds until the new
+/// Inputs from which the served configuration is made. A change holds their lock until the new
 /// configuration is in force.
 pub(crate) struct WorkerSources {
     /// The configuration as the file states it.
@@ -81,7 +81,7 @@ pub(crate) struct WorkerSources {
     roster: WorkerRoster,
 }
 
-/// Longest time that the first DNS look-ups may take. After that time, the gateway starts without the workers whose
+/// Maximum time for the first DNS look-ups. After it, the gateway starts without the workers whose
 /// names have no answer yet.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
@@ -188,12 +188,13 @@ impl Pools {
         served.accounts.iter().map(|(key, account)| (key.file_key(), account.learned())).collect()
     }
 
-    /// Returns the states of all models of all accounts at providers. Those of one account are next to each other.
+    /// Returns the accounts' states, one for each model with limits of its own. The states of one
+    /// account are adjacent.
     pub(crate) fn accounts(&self) -> Vec<Arc<ProviderAccount>> {
         self.served.load().accounts.values().cloned().collect()
     }
 
-    /// Returns the meters of all workers whose time has a price, each once.
+    /// Returns the meters of all workers that have one, without duplicates.
     pub(crate) fn worker_meters(&self) -> Vec<Arc<WorkerMeter>> {
         let mut meters: Vec<Arc<WorkerMeter>> = Vec::new();
         for pool in self.served.load().pools.values() {

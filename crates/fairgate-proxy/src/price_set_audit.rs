@@ -1,8 +1,9 @@
 //! Writes the price sets by which attempts were counted to the audit trail.
 //!
-//! Rows of the ledger name a price set by its id; the entry of the audit trail has its prices. A worker has a new set
-//! every few seconds at most while its prices are learned, and seldom afterwards. What cannot be written waits, because
-//! rows of the ledger wait for the database too.
+//! Rows of the ledger name a price set by its id; the entry of the audit trail has the prices.
+//! While a worker's prices are learned, it gets a new set every few seconds at most, and later
+//! seldom. Sets that cannot be written now are written later, because rows of the ledger wait for
+//! the database too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,26 +22,27 @@ use crate::worker_time::{PriceSetRecord, WorkerMeter};
 
 /// Name of the action in the audit trail.
 const ACTION: &str = "worker_prices.set";
-/// Actor in the audit trail: prices are learned, or read from the configuration, by the gateway itself.
+/// Actor in the audit trail: the gateway itself learns prices or reads them from the configuration.
 const ACTOR: &str = "gateway";
 /// Interval at which new sets are written.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Number of such intervals after which other gateways are looked for.
+/// Number of such intervals between two queries for other gateways.
 const LOOK_EVERY: u64 = 30;
-/// Greatest number of sets that wait for the database.
+/// Maximum number of sets that wait for the database.
 const WAITING_MAX: usize = 4096;
 
 /// The price sets that are not in the audit trail yet.
 #[derive(Default)]
 pub(crate) struct PriceSetAudit {
     state: Mutex<AuditState>,
-    /// Number of other gateways on the database, as of the last look.
+    /// Number of other gateways on the database, as of the last query.
     other_gateways: AtomicU64,
 }
 
 #[derive(Default)]
 struct AuditState {
-    /// The meters at the last look. A reload may have removed one of them with sets that were not taken.
+    /// The meters at the last write. A reload may since have removed a meter whose sets still have
+    /// to be written.
     meters: Vec<Arc<WorkerMeter>>,
     waiting: VecDeque<PriceSetRecord>,
     /// The last set of each worker in the audit trail; `None` if it has none.
@@ -48,12 +50,12 @@ struct AuditState {
 }
 
 impl PriceSetAudit {
-    /// Returns the number of other gateways on the database, as of the last look.
+    /// Returns the number of other gateways on the database, as of the last query.
     pub(crate) fn other_gateways(&self) -> u64 {
         self.other_gateways.load(Ordering::Relaxed)
     }
 
-    /// Writes all sets by which attempts were counted until now.
+    /// Writes all sets by which attempts have been counted so far.
     pub(crate) async fn write(&self, pools: &Pools, store: &Store) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
         let now = pools.worker_meters();
@@ -76,8 +78,8 @@ impl PriceSetAudit {
         Ok(())
     }
 
-    /// Looks for other gateways on the database, whose load on the workers this one does not see. Returns their number
-    /// if there were none before.
+    /// Queries the number of other gateways on the database; this gateway cannot see their load on
+    /// the workers. Returns the number if there were none before.
     async fn look_for_others(&self, store: &Store) -> Result<Option<u64>, StoreError> {
         let others = store.other_gateways().await?;
         let before = self.other_gateways.swap(others, Ordering::Relaxed);
@@ -115,7 +117,7 @@ async fn last_entry(store: &Store, worker: &str) -> Result<Option<Json>, StoreEr
     Ok(store.audit(query).await?.into_iter().next().and_then(|entry| entry.after))
 }
 
-/// Writer of price sets, with all that it needs.
+/// Writes price sets at intervals.
 pub(crate) struct PriceSetWriter {
     pub(crate) audit: Arc<PriceSetAudit>,
     pub(crate) pools: Arc<Pools>,

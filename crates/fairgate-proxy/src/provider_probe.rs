@@ -1,8 +1,9 @@
-//! Probes: small requests of the gateway itself, which tell if an account is spent or blocked.
+//! Probes: small requests of the gateway itself, which show whether an account is spent or blocked.
 //!
-//! `upstream/account/account_closing.rs` decides when an account is probed, at most once a minute. A probe needs no
-//! slot, because an account has at most one probe at a time. Its row in the ledger has the tenant `fairgate`, a name
-//! that no real tenant may have, so no tenant's budget pays for it.
+//! `upstream/account/account_closing.rs` decides when an account is probed, at most once a minute.
+//! A probe needs no slot, because an account has at most one probe at a time. The probe's row in
+//! the ledger has the tenant `fairgate`. No real tenant can have this name, so no tenant's budget
+//! pays for the probe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +30,11 @@ use crate::upstream::{
 };
 use fairgate_time::wall_clock;
 
-/// Interval at which due probes are looked for.
+/// Interval at which accounts are checked for a due probe.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Longest time that a probe may take, which is less than the time between two probes.
+/// Maximum duration of a probe; shorter than the time between two probes.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a probe's answer that are read.
+/// Maximum number of bytes of a probe's answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Id of the key in the row of a probe.
 const PROBE_KEY: &str = "probe";
@@ -58,9 +59,9 @@ pub(crate) async fn run_probes(app: Arc<DataPlane>) {
     }
 }
 
-/// Returns the models to probe now. An account is probed at most once a minute, with one of its models that need a
-/// probe: the one whose last probe is the longest ago. So no model can use up the probes of the others. In `models`,
-/// the models of one account must be next to each other.
+/// Returns the models to probe now. An account is probed at most once a minute, with one of its
+/// models that need a probe: the one whose last probe was the longest ago. So one model cannot take
+/// the probes of all others. In `models`, the models of one account must be adjacent.
 fn accounts_to_probe(models: &[Arc<ProviderAccount>], now: Instant) -> Vec<Arc<ProviderAccount>> {
     let of_account = models.chunk_by(|one, next| one.name == next.name);
     let due = of_account.filter_map(|models| {
@@ -72,8 +73,9 @@ fn accounts_to_probe(models: &[Arc<ProviderAccount>], now: Instant) -> Vec<Arc<P
     due.collect()
 }
 
-/// Records the result of a probe. If the account is usable again, opens all of its models that were closed for the same
-/// reason. If the provider still refuses one of these models, that model's own probe closes it again.
+/// Records the result of a probe. If the account is usable again, opens all of its models that were
+/// closed for the same reason. If the provider still refuses one of these models, that model's own
+/// probe closes the model again.
 fn record(app: &DataPlane, account: &ProviderAccount, outcome: ProbeOutcome) {
     let reason = account.block_reason().filter(|_| outcome == ProbeOutcome::Usable);
     account.record_probe(outcome);
@@ -94,7 +96,8 @@ async fn probe(app: Arc<DataPlane>, account: Arc<ProviderAccount>, target: Probe
         setup.worker(&target.upstream).map(|worker| worker.upstream.clone())
     });
     let (Some(served), Some(upstream)) = (served, worker) else {
-        // A reload removed the model or the worker, so that nothing else could open the account again.
+        // A reload removed the model or the worker. The account is opened, because no further probe
+        // could open it.
         record(&app, &account, ProbeOutcome::Usable);
         return;
     };
@@ -110,7 +113,7 @@ async fn probe(app: Arc<DataPlane>, account: Arc<ProviderAccount>, target: Probe
     };
     log_result(&account, &target, &outcome);
     record(&app, &account, outcome);
-    // A row that cannot be written is logged and counted there.
+    // `RowWrite` logs and counts a row that cannot be written.
     let _ = RowWrite::start(app.clone(), report.row(&app, &target, &served, &upstream)).await;
 }
 
@@ -131,7 +134,7 @@ fn log_result(account: &ProviderAccount, target: &ProbeTarget, outcome: &ProbeOu
     }
 }
 
-/// Result of a probe, for its row.
+/// Result of a probe, from which its row is built.
 struct ProbeReport {
     id: Box<str>,
     route: Route,
@@ -205,7 +208,7 @@ impl ProbeReport {
                 ProbeOutcome::Refused(reason.into())
             }
             ProviderRefusal::Overloaded { .. } => ProbeOutcome::Unknown,
-            // The provider is not well, and says nothing about the account.
+            // A failing server does not show the state of the account.
             _ if status.is_server_error() => ProbeOutcome::Unknown,
             _ => ProbeOutcome::Usable,
         }

@@ -1,5 +1,5 @@
-//! All refusals of the data plane: their message, and the time to try again. Their stable codes, HTTP statuses and
-//! retry rules are in `refusal/code.rs`, and nowhere else.
+//! The refusals of the data plane, with their messages and the time to try again. Their stable
+//! codes, HTTP statuses and retry rules are in `refusal/code.rs` only.
 
 mod budget;
 mod code;
@@ -47,7 +47,7 @@ pub(crate) use self::rights::{
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-fairgate-request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-/// Header that tells OpenAI's and Anthropic's SDKs if they should try again.
+/// Header that tells OpenAI's and Anthropic's SDKs whether to try again.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Refusal of a request, with the error for the caller and the outcome for the ledger.
@@ -55,7 +55,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 pub struct Refusal {
     /// Stable code, which decides the status and the retry rule.
     pub code: RefusalCode,
-    /// The same code as text, with the status and the message for the caller.
+    /// The code as text, with the status and the message for the caller.
     pub(crate) problem: DialectError,
     /// Time after which to try again, for the `Retry-After` header.
     pub(crate) retry_after: Option<Duration>,
@@ -104,14 +104,15 @@ impl Refusal {
         self
     }
 
-    /// Sets the wait that one more request of the same flow would expect; `None` if it is not known.
+    /// Sets the expected wait of one more request of the same flow; `None` if it is not known.
     pub(crate) fn with_expected_wait(mut self, wait: Option<Duration>) -> Self {
         self.problem.expected_wait_ms =
             wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// Adds the choice of workers to the message; `None` means all workers of the pool, and adds nothing.
+    /// Adds the choice of workers to the message. `None` means all workers of the pool; the message
+    /// is then unchanged.
     pub(crate) fn with_worker_choice(mut self, choice: Option<String>) -> Self {
         if let Some(choice) = choice {
             let _ = write!(self.problem.message, " (The request may go only to {choice}.)");
@@ -143,7 +144,8 @@ impl Refusal {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // The rest of the body is still on its way, so no other request can follow on this connection.
+            // The rest of the body is still to come, so no other request can follow on this
+            // connection.
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -155,8 +157,8 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// Returns the bytes of the response for an HTTP/1 connection that is closed after it. The body is in OpenAI's
-    /// dialect, because there was no request that would show the caller's dialect.
+    /// Returns the bytes of the response for an HTTP/1 connection that is closed afterwards. The
+    /// body is in OpenAI's dialect, because without a request the caller's dialect is unknown.
     pub(crate) fn raw(&self, request_id: &str) -> Bytes {
         let reply = self.reply(Dialect::OpenAi, request_id);
         let body = self.problem.body(Dialect::OpenAi, request_id);
@@ -179,7 +181,8 @@ impl Refusal {
     }
 }
 
-/// Sets the request id on a response, also under the names that the SDKs read, unless the upstream has set these.
+/// Sets the request id on a response, also under the header names that the SDKs read. Ids from the
+/// upstream are kept.
 pub(crate) fn set_request_id(reply: &mut Reply, dialect: Dialect, request_id: &str) {
     let Ok(id) = HeaderValue::from_str(request_id) else { return };
     let headers = reply.headers_mut();
@@ -230,7 +233,8 @@ impl Refusal {
             let status = StatusCode::from_u16(overloaded);
             refusal = refusal.with_status(status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE));
         }
-        // How many cached tokens wait depends on what other tenants have sent.
+        // The number of waiting cached tokens depends on what other tenants have sent, so it is not
+        // shown.
         let counts_cached = matches!(
             refused,
             AdmitError::Rejected { reason: RejectionReason::ClassCachedTokens, .. }
@@ -316,7 +320,8 @@ pub(crate) fn deadline_passed(allowed: Duration, source: DeadlineSource) -> Refu
     Refusal::new(RefusalCode::DeadlinePassed, message)
 }
 
-/// Refuses with 503 because a provider's limit has delayed the request for as long as the request may wait.
+/// Refuses with 503 because a provider's limit has delayed the request as long as the request may
+/// wait.
 pub(crate) fn provider_limited(
     worker: &str,
     counted: &str,
@@ -332,8 +337,8 @@ pub(crate) fn provider_limited(
     Refusal::new(RefusalCode::ProviderLimited, message).with_retry_after(Some(after))
 }
 
-/// Refuses a lease with 429, because its tenant, and no other, has reported that the provider takes no calls for a
-/// while.
+/// Refuses a lease with 429, because its tenant alone has reported that the provider accepts no
+/// calls for some time.
 pub(crate) fn lease_limited(pool: &str, after: Duration) -> Refusal {
     let seconds = after.as_secs_f64();
     let message = format!(
@@ -477,7 +482,8 @@ pub(crate) fn forbidden_model(model: &str, allowed: &[String]) -> Refusal {
     Refusal::new(RefusalCode::ModelNotAllowed, message).with_param("model")
 }
 
-/// Refuses with 403 because a key with a list of models asks for a lease and names a model that another pool serves.
+/// Refuses a lease with 403 because its key has a list of models and the lease names a model of
+/// another pool.
 pub(crate) fn model_of_another_pool(model: &str, pool: &str) -> Refusal {
     let message = format!(
         "The pool {pool:?} serves the model {model:?}, so this key's right to it opens no leases. Name a model of the leased \

@@ -22,7 +22,7 @@ pub(crate) enum ReplyBody {
     Control(axum::body::Body),
 }
 
-/// A body that is sent while it arrives.
+/// A body that is sent piece by piece while it arrives.
 pub(crate) trait StreamedBody: Send {
     /// Polls for the next piece.
     fn poll_frame(
@@ -34,8 +34,8 @@ pub(crate) trait StreamedBody: Send {
     fn has_ended(&self) -> bool;
 }
 
-/// Body error of a response that broke off. The connection is then cut, so that the client does not take the response
-/// for complete.
+/// Error of a body that broke off. The connection is then closed without a proper end, so that the
+/// client does not take the response for complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer broke off")]
 pub(crate) struct BrokenReplyError;
@@ -95,8 +95,8 @@ pub(crate) fn json(status: StatusCode, body: Bytes) -> Reply {
     reply
 }
 
-/// Sets the reason phrase of a status that no standard defines. hyper would write `<none>`, which some clients show to
-/// people.
+/// Sets the reason phrase of a status that no standard defines. Without it hyper would write
+/// `<none>`, which some clients show to people.
 pub(crate) fn set_reason_phrase(reply: &mut Reply) {
     let status = reply.status();
     if status.canonical_reason().is_none() {

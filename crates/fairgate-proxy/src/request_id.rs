@@ -1,5 +1,5 @@
-//! Generates request ids, which are short, unique across restarts and cheap to make. Guessing the next id is of no use
-//! to anybody.
+//! Generates request ids, which are short, unique across restarts and cheap to make. They may be
+//! guessable, because knowing an id gives nobody any right.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,8 +31,8 @@ impl RequestIdGenerator {
         id.push_str("req-");
         id.extend(self.prefix.iter().map(|byte| char::from(*byte)));
         id.push('-');
-        // 13 characters hold 64 bits. Leading zeros are dropped beyond a width of 6, which keeps ids sortable for a
-        // long time.
+        // 13 characters hold 64 bits. Leading zeros beyond 6 characters are dropped. Ids of one
+        // process sort by age until the counter needs a seventh character.
         let width = (64 - number.leading_zeros()).div_ceil(5).max(6);
         for place in (0..width).rev() {
             let digit = usize::try_from((number >> (place * 5)) & 31).unwrap_or(0);

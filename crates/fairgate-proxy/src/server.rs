@@ -1,4 +1,4 @@
-//! Listeners, which accept connections, limit their number, and serve HTTP on them.
+//! Accepts connections, limits their number, and serves HTTP on them.
 
 mod connection;
 mod dispatch;
@@ -27,7 +27,7 @@ use crate::open_files;
 use crate::phase::GatewayPhase;
 use crate::refusal::RefusalCode;
 
-/// Greatest number of connections that wait in the kernel to be accepted.
+/// Maximum number of connections that wait in the kernel to be accepted.
 const BACKLOG: u32 = 4096;
 /// Only one of this many failures to accept a connection is logged.
 const COMPLAIN_EVERY: u32 = 100;
@@ -35,7 +35,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nr
     content-type: application/json\r\ncontent-length: 135\r\n\r\n\
     {\"error\":{\"message\":\"The gateway has as many connections as it may. Try again soon.\",\
     \"type\":\"server_error\",\"code\":\"connections_full\"}}\n";
-/// Pause after a failure to accept a connection that was not the client's fault.
+/// Pause after a failure to accept a connection for which the client is not the cause.
 const OUT_OF_SOCKETS: Duration = Duration::from_millis(50);
 
 /// State that all listeners share.
@@ -112,9 +112,9 @@ impl GatewayServer {
         });
     }
 
-    /// Admits a new connection. Returns the guard that counts it until its first request, or `None` for a trusted
-    /// proxy, whose connections are not counted by address. Fails if there are too many connections, or too many of
-    /// this address without a request.
+    /// Admits a new connection. Returns the guard that counts the connection until its first
+    /// request. Returns `None` for a trusted proxy, whose connections are not counted by address.
+    /// Fails if there are too many connections, or too many from this address without a request.
     fn admit(&self, peer: IpAddr) -> Result<Option<HeadlessConnection>, ConnectionsFull> {
         let config = self.app.config.load();
         let max = open_files::connections_within(self.open_files, &config);
@@ -127,14 +127,15 @@ impl GatewayServer {
         self.headless.admit(peer, max).map(Some).ok_or(ConnectionsFull)
     }
 
-    /// Waits until no connection is left, or `patience` is over. Returns the number of connections that are left.
+    /// Waits until all connections are closed, at most for `patience`. Returns the number of
+    /// connections that are still open.
     pub async fn wait_empty(&self, patience: Duration) -> u64 {
         let _ = tokio::time::timeout(patience, self.connections.wait_none()).await;
         self.connections.now()
     }
 }
 
-/// Error: the gateway, or a client's address, has as many connections as it may have.
+/// Error for a gateway, or a client's address, that already has the maximum number of connections.
 struct ConnectionsFull;
 
 /// A connection that is counted until it is dropped.
@@ -156,7 +157,8 @@ impl Drop for CountedConnection {
     }
 }
 
-/// Sends 503 `connections_full` to clients that speak plain HTTP/1; others see the connection close.
+/// Sends 503 `connections_full` to clients that use plain HTTP/1; for others, the connection just
+/// closes.
 async fn turn_away(mut stream: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_millis(100), stream.write_all(FULL)).await;
 }
@@ -169,7 +171,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Returns true if the error concerns only the client that was about to connect.
+/// Returns true if the error concerns only the one client that was connecting.
 fn is_of_one_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),

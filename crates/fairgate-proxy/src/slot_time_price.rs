@@ -1,10 +1,10 @@
 //! The price of time in a pool's slots, by kind of work. The rules are in `fairgate-price`. This module keeps one book
 //! for each kind of work, which records what attempts of that kind paid and how long they held their slots.
 //!
-//! A second of embeddings brings hundreds of times the tokens of a second of generated text. So each kind of work has a
-//! book of its own, and embeddings have no part in the price of a chat. But all kinds use the same slots, and a kind
-//! that nobody else uses must not be a cheap way to hold them. So a second of embeddings or of token counts costs at
-//! least as much as a second of generated text.
+//! In a second, embeddings use hundreds of times the tokens of generated text. So each kind of work
+//! has a book of its own, and embeddings do not affect the price of a chat. But all kinds use the
+//! same slots, and a kind that nobody else uses must not be a cheap way to hold them. So a second
+//! of embeddings or of token counts costs at least as much as a second of generated text.
 //!
 //! If the worker was at fault, the scheduler counts the attempt's time in the slot, but no budget pays for that time.
 //!
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use fairgate_dialect::Route;
 use fairgate_price::{SlotTimeBook, TokenRate};
 
-/// Time in a slot that costs the pool's `output_default`, before any request has completed.
+/// Time in a slot that costs the pool's `output_default` until requests have completed.
 const DEFAULT_TIME: Duration = Duration::from_secs(10);
 
-/// Kind of work in a slot. Each kind has its own price of a second.
+/// Kind of work in a slot. Each kind has its own price per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkKind {
     /// Text that a model writes, whatever the API.
@@ -45,7 +45,7 @@ impl WorkKind {
 /// The books of a pool, one for each kind of work.
 pub(crate) struct SlotTimePrice {
     books: Mutex<PoolSlotTimeBooks>,
-    /// Time zero of the books' clock.
+    /// Time 0 of the books' clock.
     started: Instant,
 }
 
@@ -121,8 +121,8 @@ impl SlotTimePrice {
         books.of_mut(kind).record_reported(tenant, reported, charge, held, default, now);
     }
 
-    /// Returns the expected charge of a tenant's request in tokens. This is `usual`, or more if the tenant's recent
-    /// attempts paid for their time and that cost more than `usual`.
+    /// Returns the expected charge of a tenant's request in tokens. This is `usual`, or more if the
+    /// tenant's recent attempts paid for their time and their charge was higher than `usual`.
     pub(crate) fn expected(&self, kind: WorkKind, tenant: &str, usual: u64) -> u64 {
         self.lock().of(kind).expected(tenant, usual)
     }
@@ -148,7 +148,7 @@ impl SlotTimePrice {
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolSlotTimeBooks> {
-        // After a panic the sums are at worst one attempt behind.
+        // After a panic the sums may lack one attempt, which does no harm.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -36,9 +36,9 @@ pub enum DataPlaneStartError {
 }
 
 impl DataPlane {
-    /// Reads the directory and starts the pools, on this tokio runtime. Nothing listens yet, and the tasks of
-    /// [`spawn_background`](Self::spawn_background) do not run yet. The directory's weights and caps are in the pools
-    /// when this returns.
+    /// Reads the directory and starts the pools, on this tokio runtime. When this returns, the
+    /// pools have the directory's weights and caps. Nothing listens yet, and the tasks of
+    /// [`spawn_background`](Self::spawn_background) do not run yet.
     pub async fn start(
         config: Config,
         store: Store,
@@ -81,8 +81,9 @@ impl DataPlane {
         })
     }
 
-    /// Starts the tasks that run beside requests: following the directory, writing the ids of responses, keeping learned
-    /// rates, following the DNS names of workers, probing providers' accounts, and writing price sets of workers.
+    /// Starts the tasks that run beside requests. They follow the directory, write the ids of
+    /// responses, keep learned rates, follow the DNS names of workers, probe providers' accounts,
+    /// and write price sets of workers.
     pub fn spawn_background(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
         let app = self.clone();
         let following = async move { app.directory_sync.refresh_until_closed(&app.phase).await };
@@ -111,8 +112,8 @@ impl DataPlane {
     }
 }
 
-/// Warns if a tenant or group has the name under which the ledger keeps the gateway's own requests. Such a name may
-/// come from an earlier version.
+/// Warns if a tenant or group has the name that the ledger uses for the gateway's own requests.
+/// Such a name may come from an earlier version.
 fn warn_of_reserved_name(identity: &CallerDirectory) {
     let directory = identity.directory();
     let is_taken = directory.tenants.iter().any(|tenant| tenant.name == GATEWAY_TENANT)

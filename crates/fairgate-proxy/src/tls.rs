@@ -1,5 +1,5 @@
-//! TLS for clients and upstreams, with one crypto provider (ring), certificates from PEM files, and errors that name
-//! the file.
+//! Sets up TLS for clients and upstreams, with one crypto provider (ring) and certificates from PEM
+//! files. Errors name the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub fn for_clients(files: &TlsConfig) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// Builds the TLS configuration for connections to upstreams. It trusts the authorities in the file `ca`; without a
-/// file, the built-in web roots.
+/// Builds the TLS configuration for connections to upstreams. It trusts the authorities in the file
+/// `ca`. Without a file, it trusts the built-in roots of the web.
 pub fn for_upstreams(ca: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     match ca {

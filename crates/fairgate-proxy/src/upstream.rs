@@ -1,9 +1,9 @@
 //! One upstream, with its connections, its condition, and the requests that are sent to it.
 //!
-//! Connections speak HTTP/1.1 and are kept open between requests. The request that uses a connection also polls it
-//! (`connection.rs`), so a request and its answer stay in one task. The upstream's condition reaches the core as worker
-//! events (`watch.rs`), because the core chooses the worker of each request, and the journal must contain every input
-//! of that choice.
+//! Connections use HTTP/1.1 and are kept open between requests. The request that uses a connection
+//! also polls it (`connection.rs`), so a request and its answer stay in one task. The upstream's
+//! condition reaches the core as worker events (`watch.rs`), because the core chooses the worker of
+//! each request, and the journal must contain every input of that choice.
 
 mod account;
 mod chunk_joiner;
@@ -79,8 +79,10 @@ pub(crate) struct Upstream {
     connector: UpstreamConnector,
     idle_connections: Arc<IdleConnections>,
     host: HeaderValue,
-    /// Value of the header `Authorization: Bearer …`. The field `api_key` is the value of `x-api-key: …`.
+    /// Value of the header `Authorization`: `Bearer` and the secret. `None` if the upstream has no
+    /// credential.
     bearer: Option<HeaderValue>,
+    /// Value of the header `x-api-key`: the secret. `None` if the upstream has no credential.
     api_key: Option<HeaderValue>,
 }
 
@@ -146,7 +148,7 @@ impl Upstream {
         })
     }
 
-    /// Returns true if the upstream speaks this dialect.
+    /// Returns true if the upstream serves the API of this dialect.
     pub(crate) fn speaks(&self, dialect: Dialect) -> bool {
         match dialect {
             Dialect::OpenAi => self.config.dialects.openai,
@@ -154,8 +156,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a request and waits for the head of its answer, at most until `deadline`. Connecting and waiting for the
-    /// first byte have timeouts of their own.
+    /// Sends a request and waits for the head of its answer, at most until `deadline`. Connecting
+    /// and the first byte have timeouts of their own.
     pub(crate) async fn send(
         &self,
         outgoing: OutgoingRequest,
@@ -164,7 +166,8 @@ impl Upstream {
         let request = self.request(Method::POST, self.config.path_prefix(), outgoing)?;
         let failed = |kind| UpstreamFailure { kind, worker: self.name.clone() };
         let answered = self.exchange(request, deadline).await.and_then(|answer| {
-            // Dropping the answer closes its connection, which cannot be reused: the end of the body is ambiguous.
+            // Dropping the answer closes its connection. It cannot be reused, because the end of
+            // the body is ambiguous.
             if framing::is_ambiguous(answer.headers()) {
                 return Err(failed(FailureKind::Garbage));
             }
@@ -247,8 +250,9 @@ impl Upstream {
         read_whole(answer, due, bytes_max).await.map_err(failed)
     }
 
-    /// Sends a GET request of the gateway itself. The path is appended to the upstream's path prefix, because a proxy
-    /// may serve several servers at different prefixes, and only paths below this prefix are about this upstream.
+    /// Sends a GET request of the gateway itself. The path is appended to the upstream's path
+    /// prefix, because a proxy may serve several servers at different prefixes, and only paths
+    /// below this prefix belong to this upstream.
     async fn get(
         &self,
         outgoing: OutgoingRequest,
@@ -330,7 +334,7 @@ impl Upstream {
         if prefix.is_empty() {
             return Ok(Uri::from(path));
         }
-        // Both parts are valid by themselves, so an invalid sum cannot happen.
+        // Both parts are valid, so the whole is valid too.
         Uri::try_from(format!("{prefix}{path}"))
             .map_err(|_| UpstreamFailure { kind: FailureKind::Connect, worker: self.name.clone() })
     }

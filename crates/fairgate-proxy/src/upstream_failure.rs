@@ -9,15 +9,15 @@ pub(crate) struct UpstreamFailure {
     pub(crate) worker: Arc<str>,
 }
 
-/// Party that is at fault for a failure.
+/// The party that caused a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultParty {
     /// The upstream is at fault, whichever request failed.
     Worker,
-    /// Either the upstream or the request is at fault.
+    /// The cause is not known: the upstream or the request.
     Unknown,
-    /// Neither the upstream's health nor the request is at fault; the gateway and the upstream are not set up for each
-    /// other.
+    /// The cause is neither the upstream's health nor the request, but a setting of the gateway or
+    /// the upstream.
     Nobody,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum FaultParty {
 pub(crate) enum FailureKind {
     /// No connection was made, because it was refused, there is no route, or the host is unknown.
     Connect,
-    /// A connection was made, but without TLS that is trusted.
+    /// A connection was made, but it has no trusted TLS.
     Tls,
     /// No connection was made before the timeout.
     ConnectTimeout,
@@ -34,7 +34,7 @@ pub(crate) enum FailureKind {
     Reset,
     /// The response is not HTTP.
     Garbage,
-    /// The answer broke off, such as a stream without its last event or half a JSON document.
+    /// The answer broke off: for example a stream without its last event, or half a JSON document.
     Incomplete,
     /// The answer is compressed in a way that the gateway cannot decode.
     Encoding,
@@ -67,8 +67,9 @@ impl FailureKind {
         Self::TotalTimeout,
     ];
 
-    /// Returns true if another worker may be tried after a failure before the first byte of the answer. False if the
-    /// upstream may still be working on the request, which would then run twice.
+    /// Returns true if another worker may be tried after a failure before the first byte of the
+    /// answer. Returns false if the upstream may still be working on the request, because a second
+    /// attempt would run it twice.
     pub(crate) fn another_may_try(self) -> bool {
         !matches!(self, Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout)
     }
@@ -77,7 +78,8 @@ impl FailureKind {
     pub(crate) fn blame(self) -> FaultParty {
         match self {
             Self::Connect | Self::Tls | Self::ConnectTimeout => FaultParty::Worker,
-            // The connection stood and the request was sent: some requests make a healthy server break off.
+            // The connection was made and the request was sent. Some requests make a healthy server
+            // break off.
             Self::Reset | Self::Garbage => FaultParty::Unknown,
             Self::Incomplete | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 FaultParty::Unknown
@@ -86,13 +88,13 @@ impl FailureKind {
         }
     }
 
-    /// Returns true if the upstream ended the attempt itself, without an answer that can be used. The scheduler counts
-    /// the time in the slot of such an attempt, but no budget pays for it.
+    /// Returns true if the upstream ended the attempt itself, without a usable answer. The
+    /// scheduler counts the attempt's time in the slot, but no budget pays for it.
     pub(crate) fn is_lost(self) -> bool {
         matches!(self, Self::Reset | Self::Garbage | Self::Incomplete)
     }
 
-    /// Returns true if the upstream was never reached, so that nothing can have run on it.
+    /// Returns true if the upstream was not reached, so that nothing can have run on it.
     pub(crate) fn is_unreached(self) -> bool {
         matches!(self, Self::Connect | Self::Tls | Self::ConnectTimeout)
     }

@@ -1,16 +1,19 @@
-//! Reports to a pool what is observed of its workers, as worker events. Each pool has one task that does this, and no
-//! other code reports worker events. Reporting can be switched off, for pools whose events another process feeds.
+//! Reports the observed state of a pool's workers to the pool, as worker events. One task of each
+//! pool does this, and no other code reports worker events. Reporting can be switched off, for
+//! pools that get their events from another process.
 //!
-//! Observers record a change here and continue. A newer change of a worker overwrites one that was not reported yet, so
-//! changes do not accumulate, however often a provider changes its limits.
+//! Observers record a change here and continue without waiting. A newer change of a worker
+//! overwrites one that was not reported yet. So changes do not accumulate, however often a provider
+//! changes its limits.
 //!
-//! Health, circuits, rates, pauses and engine metrics are all reported here. If a worker's downtime and its provider's
-//! pause each set `pause_until`, one would overwrite the other. Here they are joined: the worker is paused until the
-//! later of the two ends. A request that met a limit waits until its pool knows the pause
-//! ([`WorkerReporter::wait_flushed`]) before it is submitted again.
+//! Health, circuits, rates, pauses and engine metrics are all reported here. A worker's downtime
+//! and its provider's pause both set `pause_until`; reported separately, one would overwrite the
+//! other. Here they are joined: the worker is paused until the later of the two ends. A request
+//! that met a limit waits until its pool knows the pause ([`WorkerReporter::wait_flushed`]) before
+//! it is submitted again.
 //!
-//! A worker is removed only after all pending reports about it were sent, because a late report would create the worker
-//! again in the core.
+//! A worker is removed only after all pending reports about it were sent. A later report would
+//! create the worker again in the core.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +53,8 @@ struct PendingReports {
     notes: u64,
     /// Removed workers that still have requests in flight.
     departing: Vec<Arc<dyn ReportedWorker>>,
-    /// Capacity that the file states; `None` if the capacity is the sum of the workers' slots.
+    /// Capacity that the file states; `None` if the file states none, so that the sum of the
+    /// workers' slots counts.
     stated_capacity: Option<u64>,
 }
 
@@ -64,8 +68,8 @@ struct WorkerReport {
     paused_until: Option<Instant>,
     /// True while the account at the worker's provider is spent or blocked.
     is_out: bool,
-    /// Requests and tokens that the worker's provider would accept at once, if this is still to be reported; cleared
-    /// after each report.
+    /// Requests and tokens that the worker's provider would accept at once, if they are not
+    /// reported yet. Cleared after each report.
     remaining: RemainingQuota,
     is_changed: bool,
 }
@@ -75,7 +79,8 @@ struct WorkerReport {
 pub(crate) struct WorkerAvailability {
     pub(crate) state: WorkerState,
     pub(crate) slots: u64,
-    /// Time until which requests that need the worker wait for it to come back; `None` if the worker is not down.
+    /// Time until which requests for the worker wait for its return; `None` if the worker is not
+    /// down.
     pub(crate) down_until: Option<Instant>,
 }
 
@@ -102,8 +107,8 @@ pub(crate) trait ReportedWorker: Send + Sync {
     /// Returns true if an operator drains the worker.
     fn is_drained(&self) -> bool;
 
-    /// Returns the name of the worker's upstream with the slots that all workers of that upstream share; `None` if the
-    /// slots are not limited.
+    /// Returns the name of the worker's upstream, and the slots that all workers of that upstream
+    /// share. The number is `None` if the slots are not limited.
     fn upstream_slots(&self) -> (&str, Option<u64>);
 }
 
@@ -135,7 +140,7 @@ impl WorkerReporter {
                 let name = worker.name();
                 let mut report = reports.workers.remove(name).unwrap_or_default();
                 let was_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained());
-                // Report again after any report that is being sent now.
+                // The change is reported after any report that is being sent now.
                 report.is_changed |= was_drained != worker.is_drained();
                 report.worker = Some(worker.clone());
                 (name.clone(), report)
@@ -160,7 +165,7 @@ impl WorkerReporter {
         self.queue.lock().departing.push(worker.clone());
     }
 
-    /// Records that a leaving worker has nothing in flight any more.
+    /// Records that a leaving worker has no requests in flight any more.
     pub(crate) fn remove_departing<W: ReportedWorker + 'static>(&self, worker: &Arc<W>) {
         self.queue
             .lock()
@@ -203,8 +208,8 @@ impl WorkerReporter {
         self.queue.record(worker, |report| report.rates = Some(rates));
     }
 
-    /// Waits until the pool has received all changes that were recorded before this call. A request that is submitted
-    /// afterwards then meets them.
+    /// Waits until the pool has received all changes that were recorded before this call. They then
+    /// apply to requests that are submitted afterwards.
     pub(crate) async fn wait_flushed(&self) {
         let notes = self.queue.lock().notes;
         let mut told = self.queue.flushed.subscribe();
@@ -214,7 +219,8 @@ impl WorkerReporter {
         }
     }
 
-    /// Records that a worker's provider accepts nothing until `until`, and that only `left` remains of the quota.
+    /// Records that a worker's provider accepts nothing until `until`, and the quota that is left
+    /// then.
     pub(crate) fn pause_until(&self, worker: &str, until: Instant, left: RemainingQuota) {
         self.queue.record(worker, |report| {
             report.paused_until = Some(until);
@@ -222,8 +228,9 @@ impl WorkerReporter {
         });
     }
 
-    /// Records that the account at a worker's provider is spent or blocked, or usable again if `is_out` is false.
-    /// Requests do not wait for a worker whose account is spent or blocked.
+    /// Records that the account at a worker's provider is spent or blocked; if `is_out` is false,
+    /// that it is usable again. Requests do not wait for a worker whose account is spent or
+    /// blocked.
     pub(crate) fn set_out_of_service(&self, worker: &str, is_out: bool) {
         self.queue.record(worker, |report| report.is_out = is_out);
     }
@@ -241,12 +248,13 @@ impl Drop for WorkerReporter {
 }
 
 impl PendingReports {
-    /// Returns the number of requests that the pool may have in flight. Leaving workers keep their slots until they
-    /// have left; otherwise their requests in flight would take slots from the other workers.
+    /// Returns the number of requests that the pool may have in flight. The slots of a leaving
+    /// worker count until it has left. Otherwise its requests in flight would take slots from the
+    /// other workers.
     fn capacity(&self) -> u64 {
         let sum = || {
             let staying = self.workers.values().filter_map(|report| report.worker.as_ref());
-            // The workers of one upstream have its slots together.
+            // The workers of one upstream share its slots.
             let upstreams: BTreeMap<_, _> =
                 staying.chain(&self.departing).map(|worker| worker.upstream_slots()).collect();
             upstreams.into_values().flatten().fold(0, u64::saturating_add).max(1)
@@ -268,7 +276,7 @@ impl ReportQueue {
     async fn report_capacity(&self, gate: &Gate) {
         let capacity = self.lock().capacity();
         if self.capacity.swap(capacity, Ordering::Relaxed) != capacity {
-            // Fails only if the gate is closed; then it does not matter.
+            // Fails only if the gate is closed; the capacity then has no effect.
             let _ = gate.set_capacity(capacity).await;
         }
     }
@@ -316,7 +324,7 @@ async fn report_changes(queue: Arc<ReportQueue>, gate: Gate) {
                 }
             };
             let (change, until) = change(&name, &report, Instant::now());
-            // Fails only if the gate is closed; then it does not matter.
+            // Fails only if the gate is closed; the report then has no effect.
             let _ = match until {
                 Some(until) => gate.pause_worker(change, until).await,
                 None => gate.change_worker(change).await,
@@ -324,7 +332,7 @@ async fn report_changes(queue: Arc<ReportQueue>, gate: Gate) {
             queue.report_capacity(&gate).await;
         }
         if !queue.observes.load(Ordering::Relaxed) {
-            // Another process reports: nobody has to wait for this one.
+            // Another process reports, so nobody has to wait for this task.
             let notes = queue.lock().notes;
             queue.flushed.send_replace(notes);
         }

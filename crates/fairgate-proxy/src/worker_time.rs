@@ -1,14 +1,15 @@
-//! Worker time in the gateway: one meter for each own worker, and the costs that follow from its prices.
+//! Worker time in the gateway: one meter for each own worker, and the costs that its prices give.
 //!
-//! The rules are in `fairgate-price`. This module adds a clock, the names of pools, tenants and models, and a lock. A
-//! meter learns in every pool that sees all requests of its worker, in whatever unit the pool counts, so that `fairgate
-//! calibrate` can tell what a change of the unit would bring. Pools that use the same worker share its meter
-//! (`pools/worker_meters.rs`).
+//! The rules are in `fairgate-price`. This module adds a clock, the names of pools, tenants and
+//! models, and a lock. A meter learns in every pool that sees all requests of its worker, whatever
+//! the pool counts. So `fairgate calibrate` can show the effect of a change of the unit. Pools that
+//! use the same worker share its meter (`pools/worker_meters.rs`).
 //!
-//! An attempt is counted on the terms that were in force when it got its slot, so a change of prices or of the unit
-//! concerns later attempts only. Terms from before anything was learned are an exception: an attempt that got its slot
-//! on them is counted on the terms in force at its end. If the pool counts worker time, the row of the attempt has the
-//! id of its price set ([`PriceSetRecord`]), and the audit trail has the set.
+//! An attempt is counted by the terms that were in force when it got its slot, so a change of
+//! prices or of the unit applies only to later attempts. There is one exception: if those terms
+//! were a guess, because nothing was learned yet, the terms in force at the attempt's end are used.
+//! If the pool counts worker time, the row of the attempt has the id of its price set
+//! ([`PriceSetRecord`]), and the audit trail has the set.
 
 mod price_sets;
 mod recent_time;
@@ -30,23 +31,25 @@ use self::price_sets::UsedPriceSets;
 pub(crate) use self::price_sets::{AttemptTerms, PriceSetRecord};
 use self::recent_time::RecentTime;
 
-/// Greatest number of tenants, and of pairs of tenant and model, that a meter keeps by name.
+/// Maximum number of tenants, and of pairs of tenant and model, that a meter keeps by name.
 const NAMES_MAX: usize = 1024;
-/// Least time between two updates of the notes, in microseconds.
+/// Minimum time between two updates of the notes, in microseconds.
 const NOTES_INTERVAL_US: u64 = 30_000_000;
-/// Least numbers before a note is made: seconds of full windows for the fill, windows for the deviation, requests for
-/// cached tokens.
+/// Minimum number of seconds in full windows before there is a note about the fill.
 const FULL_SECONDS_MIN: u64 = 30;
+/// Minimum number of windows before there is a note about their deviation.
 const WINDOWS_MIN: u64 = 16;
+/// Minimum number of requests before there is a note about cached tokens.
 const REQUESTS_MIN: u64 = 100;
-/// The least part of the slots that should decode while all are taken, in millionths.
+/// There is a note if a smaller part of the slots than this decodes while all are taken, in
+/// millionths.
 const FILL_PPM_MIN: u64 = 800_000;
-/// The most by which windows should be off, in millionths.
+/// There is a note if the typical error of predicted windows is larger than this, in millionths.
 const DEVIATION_PPM_MAX: u64 = 100_000;
 
 /// The meter of one worker, in all pools that use it.
 pub(crate) struct WorkerMeter {
-    /// Time zero of the meter's clock.
+    /// Time 0 of the meter's clock.
     started: Instant,
     /// Prices that the file states; `None` if they are learned.
     stated: Option<WorkerPrices>,
@@ -62,7 +65,7 @@ struct WorkerMeterState {
     tenants: BTreeMap<Box<str>, BTreeMap<Box<str>, TenantWork>>,
     /// Price sets by which attempts were counted.
     used_sets: UsedPriceSets,
-    /// Completed requests whose answers reported cached tokens, even if there were none.
+    /// Number of completed requests whose answers reported cached tokens, including a report of 0.
     reported_cached: u64,
     completed: u64,
     /// Time of the last update of the notes, and the notes at that time.
@@ -70,13 +73,14 @@ struct WorkerMeterState {
     noted: Vec<MeterNote>,
 }
 
-/// Reason why learned prices are not exact.
+/// Reason why learned prices may not be exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MeterNote {
     NothingStreams,
-    /// Part of the slots that decode while all are taken, in percent.
+    /// Part of the slots that decode while all slots are taken, in percent.
     LowFill(u64),
-    /// Typical error of the predicted lengths of windows, in percent, and the tenant in whose presence it is greatest.
+    /// Typical error of the predicted lengths of windows, in percent, and the tenant with which the
+    /// error is greatest.
     WindowsOff(u64, Option<Box<str>>),
     NoCachedTokens,
 }
@@ -123,25 +127,26 @@ pub struct WorkerCalibration {
     pub learning: &'static str,
     /// State of the meter.
     pub status: MeterStatus,
-    /// Number of the price set, counted from 0 since the meter started.
+    /// Number of the price set in force; the first one since the meter started has number 0.
     pub price_set: u64,
     /// The six prices in picoseconds, in the order of their names in the configuration.
     pub prices: [u64; 6],
     /// Number of requests that the full worker decodes at once, in thousandths.
     pub batch_thousandths: u64,
-    /// Sentences about what keeps the prices from being exact.
+    /// Sentences that say why the prices may not be exact.
     pub notes: Vec<String>,
-    /// A typical request of each tenant and model that the worker served lately.
+    /// A typical request of each tenant and model that the worker served recently.
     pub requests: Vec<TypicalRequest>,
     /// Completed work of each tenant since the meter started.
     pub tenants: Vec<(Box<str>, TenantWork)>,
-    /// Worker time of each tenant's work that was completed in the last minute, in microseconds.
+    /// Worker time of each tenant's work that ended in the last minute, in microseconds.
     pub recent_us: Vec<(Box<str>, u64)>,
-    /// The last windows that prices were learned from, the oldest first.
+    /// The last windows from which prices were learned, oldest first.
     pub windows: Vec<PredictedWindow>,
 }
 
-/// Returns the weights of tokens that come nearest to worker time, over the typical requests of all workers.
+/// Returns the weights of tokens that approximate worker time best, over the typical requests of
+/// all workers.
 pub fn nearest_token_weights(workers: &[WorkerCalibration]) -> Option<NearestTokenWeights> {
     let requests = workers.iter().flat_map(|worker| &worker.requests);
     let costs: Vec<_> = requests.map(|request| (request.work, request.cost_us)).collect();
@@ -159,7 +164,7 @@ pub struct TenantWork {
     pub(crate) recent: RecentTime,
 }
 
-/// A tenant and a model, and a typical request of them.
+/// A tenant and a model, with a typical request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypicalRequest {
     /// Name of the tenant.
@@ -170,26 +175,29 @@ pub struct TypicalRequest {
     pub work: RequestWork,
     /// Cost in microseconds of the full worker, at the prices in force.
     pub cost_us: u64,
-    /// How far the cost may be from the truth, in microseconds: two standard deviations. `None` if it is unknown.
+    /// Possible error of the cost in microseconds, as two standard deviations; `None` if it is
+    /// unknown.
     pub margin_us: Option<u64>,
 }
 
-/// An attempt that its worker's meter follows. Dropping it ends it with unknown usage.
+/// An attempt that its worker's meter follows. Dropping the value ends the attempt with unknown
+/// usage.
 pub(crate) struct MeteredAttempt {
     meter: Arc<WorkerMeter>,
-    /// The meter's number of the attempt; `None` if the meter has too many to follow.
+    /// The meter's number of the attempt; `None` if the meter already follows the maximum number of
+    /// attempts.
     id: Option<MeteredRequest>,
     has_ended: bool,
 }
 
-/// The terms on which the scheduler counts an attempt.
+/// The terms by which the scheduler counts an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CostTerms {
     /// The attempt costs its charged tokens.
     Tokens,
     /// The attempt costs microseconds of a full worker.
     WorkerTime(WorkerTimeTerms),
-    /// The attempt costs the micro-units of money that its provider takes.
+    /// The attempt costs the money that its provider charges, in micro-units.
     Money,
 }
 
@@ -198,13 +206,13 @@ pub(crate) enum CostTerms {
 pub(crate) struct WorkerTimeTerms {
     pub(crate) prices: WorkerPrices,
     pub(crate) batch: FullBatch,
-    /// True if nothing was learned yet: a request that is granted on these terms is settled on the terms in force at
-    /// its end.
+    /// True if nothing was learned yet. A request that is granted under these terms is settled by
+    /// the terms in force at its end.
     pub(crate) is_guess: bool,
 }
 
 impl WorkerTimeTerms {
-    /// Returns what a price set states.
+    /// Returns the terms that a price set states.
     pub(crate) fn of(set: &WorkerPriceSet) -> Self {
         Self { prices: set.prices, batch: set.batch, is_guess: set.is_guess }
     }
@@ -231,7 +239,7 @@ impl WorkerTimeTerms {
         }
     }
 
-    /// Returns what it costs to hold a slot for this time, in microseconds.
+    /// Returns the cost of holding a slot for this time, in microseconds of the full worker.
     pub(crate) fn slot_cost(&self, held: Duration) -> u64 {
         self.batch.slot_cost(held)
     }
@@ -273,14 +281,14 @@ impl WorkerMeter {
         self.stated
     }
 
-    /// Sets the number of the worker's slots. The prices follow at once.
+    /// Sets the number of the worker's slots, and computes the prices again.
     pub(crate) fn set_slots(&self, at: Instant, slots: u64) {
         let now_us = self.now_us(at);
         self.lock().meter.set_slots(now_us, whole_slots(slots));
     }
 
-    /// Notes that a request has gone to the worker. `streams` is true if its answer comes in pieces as the model writes
-    /// it.
+    /// Records that a request was sent to the worker. `streams` is true if its answer comes in
+    /// pieces as the model writes it.
     pub(crate) fn granted(
         self: &Arc<Self>,
         at: Instant,
@@ -297,12 +305,13 @@ impl WorkerMeter {
         MeteredAttempt { meter: self.clone(), id, has_ended: false }
     }
 
-    /// Returns the prices that hold now.
+    /// Returns the prices in force.
     pub(crate) fn price_set(&self) -> WorkerPriceSet {
         *self.lock().meter.price_set()
     }
 
-    /// Returns the terms that hold now, and the id of their price set, by which an attempt on this worker is counted.
+    /// Returns the terms in force, by which an attempt on this worker is counted, and the id of
+    /// their price set.
     pub(crate) fn charged_terms(
         &self,
         pool: &str,
@@ -319,13 +328,15 @@ impl WorkerMeter {
         self.lock().used_sets.take()
     }
 
-    /// Returns a typical request of this tenant and model; `None` if none has ended on this worker lately.
+    /// Returns a typical request of this tenant and model; `None` if none has ended on this worker
+    /// recently.
     pub(crate) fn typical_request(&self, tenant: &str, model: &str) -> Option<RequestWork> {
         let source = self.source(tenant, model);
         self.lock().meter.typical_request(source)
     }
 
-    /// Returns a summary of the meter of the worker with this name, with the work of a pool's tenants.
+    /// Returns a summary of the worker's meter, with the work of the pool's tenants. `worker` is
+    /// the name in the summary.
     pub(crate) fn calibration(&self, pool: &str, worker: &str, slots: u64) -> WorkerCalibration {
         let now_us = self.now_us(Instant::now());
         let state = self.lock();
@@ -382,8 +393,8 @@ impl WorkerMeter {
         }
     }
 
-    /// Returns the new reasons since the last update why the prices are not exact; empty if that update was less than
-    /// 30 s ago.
+    /// Returns the reasons why the prices may not be exact that are new since the last update;
+    /// empty if that update was less than 30 s ago.
     pub(crate) fn new_notes(&self, at: Instant) -> Vec<String> {
         self.lock().new_notes(self.now_us(at))
     }
@@ -442,7 +453,7 @@ impl WorkerMeterState {
 }
 
 impl MeteredAttempt {
-    /// Notes events of a stream with output.
+    /// Records events of a stream that contain output.
     pub(crate) fn note_output(&self, at: Instant, events: u32) {
         let Some(id) = self.id else { return };
         let now_us = self.meter.now_us(at);
@@ -452,7 +463,7 @@ impl MeteredAttempt {
         }
     }
 
-    /// Notes the end of the attempt, with its work if that is known.
+    /// Records the end of the attempt, with its work if that is known.
     pub(crate) fn end(mut self, at: Instant, work: Option<RequestWork>) {
         self.end_once(at, work);
     }
@@ -494,7 +505,7 @@ fn learning_name(state: LearningState) -> &'static str {
     }
 }
 
-/// Returns the reasons why learned prices are not exact; none for stated prices.
+/// Returns the reasons why learned prices may not be exact; empty for stated prices.
 fn notes(
     status: &MeterStatus,
     completed: u64,

@@ -1,7 +1,8 @@
-//! Names of agents and sessions that clients choose, and the bound on how many flows a key can make of them.
+//! Limits the number of flows that a key can make of the agent and session names that clients
+//! choose.
 //!
-//! The machine applies the bound when it applies the submit. If each member applied it by itself, a name could be its
-//! own flow at one member and part of `other` at another.
+//! The machine applies the limit when it applies the submit. If each member applied it separately,
+//! a name could be its own flow at one member and part of `other` at another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use serde::{Deserialize, Serialize};
 /// Name of the flow that all names beyond the bound share.
 const OTHER: &str = "other";
 
-/// Greatest number of names that a pool remembers, over all keys. The directory bounds the number of keys, so this
-/// limit is rarely reached.
+/// Maximum number of names that a pool remembers, over all keys. The directory limits the number of
+/// keys, so this maximum is rarely reached.
 const NAMES_PER_POOL_MAX: usize = 65_536;
 
 /// The attributes whose values clients choose.
@@ -28,8 +29,9 @@ pub(crate) struct BoundedClientNames {
 }
 
 impl BoundedClientNames {
-    /// Returns the attributes. A name that the client chose becomes `other` if it is new and the request's key already
-    /// has `max` names of that kind, or the pool has [`NAMES_PER_POOL_MAX`]. A request without a key keeps its names.
+    /// Returns the attributes with limited names. A name that the client chose becomes `other` if
+    /// it is new and the request's key already has `max` names of that kind, or the pool has
+    /// [`NAMES_PER_POOL_MAX`]. A request without a key keeps its names.
     pub(crate) fn bound(&mut self, attributes: Attributes, max: u64) -> Attributes {
         let Some(key) = attributes.get(Attribute::Key) else { return attributes };
         let key: Arc<str> = key.into();

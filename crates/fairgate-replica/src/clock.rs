@@ -1,30 +1,34 @@
-//! Cluster time: how far the stamps of the engine move the clock of all pools.
+//! Cluster time: how the timestamps of the log's engine advance the clock of all pools.
 //!
-//! Each record carries the time at which the engine took it. That time may jump, because the engine's host corrects its
-//! clock or another server takes over. The engine may also stop for a while, because it restarts. Neither may end a
-//! lease or expire a request. So only records move cluster time, and each record moves it by
+//! Each record has a timestamp: the time at which the engine accepted it. Timestamps may jump,
+//! because the engine's host corrects its clock or another server takes over. The engine may also
+//! stop for a while, because it restarts. Neither may end a lease or expire a request. So only
+//! records advance cluster time, and each record advances it by
 //!
 //! ```text
-//! clamp(stamp − expected, 0, most)        most = 2/5 of the lease
+//! clamp(timestamp − expected, 0, most)     most = 2/5 of the lease
 //! ```
 //!
-//! where `expected` is the highest stamp so far. A jump of a day forward moves time by `most`, a jump back not at all,
-//! and the first record after a minute without records moves it by `most`.
+//! where `expected` is the highest timestamp so far. A jump of a day forward advances time by
+//! `most`, and a jump back does not change it. The first record after a minute without records
+//! advances it by `most`.
 //!
-//! After a jump back by a day, stamps stay below the highest one for a day. Time must not stop for that long, because
-//! then no rate limit would refill and no lease would end. So while a stamp is below `expected`, time moves by
-//! `clamp(stamp − previous stamp, 0, most)`, and `expected` moves by the same amount. A clock that jumps forward and
-//! back again therefore adds `most` once, and no stretch of time is counted twice.
+//! After a jump back by a day, timestamps stay below the highest one for a day. Time must not stop
+//! for that long, because no rate limit would refill and no lease would end. So while a timestamp
+//! is below `expected`, time advances by `clamp(timestamp − previous timestamp, 0, most)`, and
+//! `expected` advances by the same amount. A clock that jumps forward and back again therefore adds
+//! `most` once, and no period is counted twice.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::{ClusterMicros, EngineStamp};
 
-/// Clock of a cluster. Only records move it.
+/// Clock of a cluster. Only records advance it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterClock {
     pub(crate) now: ClusterMicros,
-    /// Stamps that the next record is compared with; `None` before the first record of a generation.
+    /// Timestamps with which the next record is compared; `None` before the first record of a
+    /// generation.
     stamps: Option<SeenStamps>,
 }
 
@@ -35,7 +39,8 @@ struct SeenStamps {
 }
 
 impl ClusterClock {
-    /// Moves time for one record, by at most `most`. The first record of a generation does not move it.
+    /// Advances time for one record, by at most `most`. The first record of a generation does not
+    /// advance it.
     pub(crate) fn advance(&mut self, stamp: EngineStamp, most: ClusterMicros) {
         let Some(seen) = self.stamps else {
             self.stamps = Some(SeenStamps { last: stamp, expected: stamp });
@@ -52,7 +57,7 @@ impl ClusterClock {
         self.stamps = Some(SeenStamps { last: stamp, expected });
     }
 
-    /// Forgets the stamps. The next log may have another clock.
+    /// Forgets the timestamps, because the next log may have another clock.
     pub(crate) fn forget_stamps(&mut self) {
         self.stamps = None;
     }

@@ -1,9 +1,11 @@
-//! The part of a member's configuration file that the machine needs, and the rule for whose file is in force.
+//! The part of a member's configuration file that the machine needs, and the rule that selects the
+//! configuration in force.
 //!
-//! A configuration comes in force when a member **reloads** it, when a member **joins** with one that the cluster has
-//! never had, or when **all live members** have it. The latest of these events counts. So a new file is in force once
-//! the first member has it, and an old member that restarts does not bring the old file back. A rollback is in force
-//! when every live member has the old file, or at once by a reload.
+//! A configuration takes effect in three cases: a member **reloads** it, a member **joins** with
+//! one that the cluster has never had, or **all live members** have it. The latest of these events
+//! counts. So a new file is in force once the first member has it, and an old member that restarts
+//! does not bring the old file back. To go back to an old file, reload it, which takes effect at
+//! once, or restart every live member with it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{ClusterMicros, ShortHash};
 
-/// The cluster's settings and pools, as one member's file states them. It contains no addresses and no credentials of
-/// workers.
+/// The cluster's settings and pools, from one member's file. It contains no addresses and no
+/// credentials of workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ClusterConfigBody", into = "ClusterConfigBody")]
 pub struct ClusterConfig {
@@ -29,9 +31,10 @@ pub struct ClusterConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterTiming {
-    /// Time without an `alive` that counts after which a member's epoch ends; at least 5 µs.
+    /// Time after the last counted `alive` at which a member's epoch ends; at least 5 µs.
     pub lease: ClusterMicros,
-    /// Time for which requests in flight keep their slots after their member's epoch has ended; more than 0.
+    /// Time for which requests in flight keep their slots after their member's epoch has ended;
+    /// more than 0.
     pub orphans: ClusterMicros,
     /// Time for which all live members must know the next version of the rules before an upgrade to it is allowed.
     pub upgrade_after: ClusterMicros,
@@ -48,13 +51,13 @@ impl Default for ClusterTiming {
 }
 
 impl ClusterTiming {
-    /// Returns the most that one record moves time: 2/5 of the lease.
+    /// Returns the maximum time by which one record advances the clock: 2/5 of the lease.
     pub(crate) fn most_at_once(&self) -> ClusterMicros {
         ClusterMicros((self.lease.0 / 5).saturating_mul(2).max(1))
     }
 }
 
-/// Text form of a configuration. Each pool is written like the first line of a journal.
+/// Text form of a configuration. Each pool is written in the form of a journal's first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClusterConfigBody {
@@ -98,7 +101,7 @@ impl ClusterConfig {
     }
 }
 
-/// Greatest number of digests that the cluster remembers.
+/// Maximum number of digests that the cluster remembers.
 const HAD_MAX: usize = 64;
 
 /// The configuration in force, and the digests that the cluster has seen.
@@ -107,13 +110,13 @@ pub(crate) struct ConfigInForce {
     pub(crate) config: Arc<ClusterConfig>,
     /// Digest of `config`; `None` before the first join.
     pub(crate) digest: Option<ShortHash>,
-    /// Digests that a join or a reload stated; the least recently stated one is first.
+    /// Digests that joins or reloads have stated, with the least recently stated one first.
     had: VecDeque<ShortHash>,
 }
 
 impl ConfigInForce {
-    /// Notes a digest that a join or a reload states. Returns true if it is not among the last [`HAD_MAX`] that the
-    /// cluster has seen.
+    /// Records a digest that a join or a reload states. Returns true if it is not among the last
+    /// [`HAD_MAX`] digests that the cluster has seen.
     pub(crate) fn note(&mut self, digest: ShortHash) -> bool {
         let known = self.had.iter().position(|had| *had == digest);
         if let Some(place) = known {

@@ -9,7 +9,8 @@ use fairgate_core::event::Event;
 use crate::limits::{ClusterLimitReached, LimitRefusal};
 use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber, ShortHash};
 
-/// One decision of the machine. Every member's machine makes the same decisions at the same place of the log.
+/// One decision of the machine. Every member's machine makes the same decisions at the same
+/// position of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterDecision {
     /// A pool has decided about a request.
@@ -29,7 +30,7 @@ pub enum ClusterDecision {
         id: Arc<str>,
         /// Member that submitted the request.
         member: MemberNumber,
-        /// The limit, and the time after which to try again.
+        /// The reached limit, and the time after which to try again.
         refusal: LimitRefusal,
     },
     /// A submit was refused before its pool saw it.
@@ -40,11 +41,11 @@ pub enum ClusterDecision {
         id: Arc<str>,
         /// Member that submitted the request.
         member: MemberNumber,
-        /// Reason of the refusal or of the end.
+        /// Reason why the submit was refused.
         reason: SubmitRefusal,
     },
-    /// The member has named a request again in its current epoch, and the cluster still has it: it keeps its place or
-    /// its slot.
+    /// The member has named a request again in its current epoch, and the cluster still has the
+    /// request. It keeps its position in the queue, or its slot.
     TakenUp {
         /// Name of the pool.
         pool: Arc<str>,
@@ -53,8 +54,8 @@ pub enum ClusterDecision {
         /// Member to which the request belongs.
         member: MemberNumber,
     },
-    /// The cluster has ended a request without a line about it: its member's epoch has ended, the member did not name
-    /// it again, or the time `orphans` is over.
+    /// The cluster has ended a request without a line about it. Either the epoch of its member has
+    /// ended, or the member did not name it again, or the time `orphans` is over.
     EndedByCluster {
         /// Name of the pool.
         pool: Arc<str>,
@@ -62,7 +63,7 @@ pub enum ClusterDecision {
         id: Arc<str>,
         /// Member to which the request belonged.
         member: MemberNumber,
-        /// True if the request was in flight, so that its slot is free now; false if it was queued.
+        /// True if the request was in flight, so that its slot is now free; false if it was queued.
         was_in_flight: bool,
     },
     /// A process has joined the cluster.
@@ -86,14 +87,14 @@ pub enum ClusterDecision {
         process: Arc<str>,
         /// Number of the process's join.
         attempt: u64,
-        /// Reason of the refusal or of the end.
+        /// Reason why the join was refused.
         reason: JoinRefusal,
     },
     /// A member's epoch has ended.
     MemberEnded {
         /// Number of the process.
         member: MemberNumber,
-        /// Reason of the refusal or of the end.
+        /// Reason why the epoch has ended.
         reason: MemberEnd,
     },
     /// A line was refused and changed nothing.
@@ -102,12 +103,12 @@ pub enum ClusterDecision {
         member: MemberNumber,
         /// Index of the line in its record, counted from 0.
         line: u32,
-        /// Reason of the refusal or of the end.
+        /// Reason why the line was refused.
         reason: LineRefusal,
     },
-    /// Another configuration is in force.
+    /// Another configuration has taken effect.
     ConfigInForce {
-        /// Digest of the configuration in force from here on.
+        /// Digest of the configuration that is now in force.
         digest: ShortHash,
     },
     /// A pool was restored from its own snapshot with other limits, because those limits cannot change while a pool
@@ -123,33 +124,33 @@ pub enum ClusterDecision {
     },
     /// The directory has a new version, which every member should read.
     DirectoryChanged {
-        /// The version from here on.
+        /// The version that is now valid.
         version: u64,
     },
-    /// A member should take a snapshot at this place.
+    /// A member should take a snapshot at this position.
     SnapshotDue {
-        /// Member whose turn it is.
+        /// The member that should take it.
         taker: MemberNumber,
     },
     /// A snapshot is stored, so older records are no longer needed.
     SnapshotStored {
-        /// Place of the snapshot.
+        /// Position of the snapshot.
         position: LogPosition,
-        /// Hash of its bytes, as the taker states it.
+        /// Hash of the snapshot's bytes, as its taker states it.
         hash: ShortHash,
-        /// Place of the previous snapshot. Records up to this place may be pruned.
+        /// Position of the previous snapshot. Records up to this position may be pruned.
         prune_up_to: LogPosition,
     },
-    /// The rules of another version hold from here on.
+    /// The rules of another version apply from here on.
     Upgraded {
-        /// The version from here on.
+        /// The version that is now in force.
         to: u32,
     },
     /// A member has published a text for code outside of the machine.
     Published {
         /// Sender of the line.
         member: MemberNumber,
-        /// Topic, by which readers select the texts that concern them.
+        /// Topic. Readers use it to select the texts that they need.
         topic: Box<str>,
         /// Text, whose format depends on the topic.
         body: Box<str>,
@@ -161,14 +162,15 @@ pub enum ClusterDecision {
 pub enum SubmitRefusal {
     /// The configuration in force has no pool of this name.
     NoPool,
-    /// The line of the request makes the machine panic, so every member leaves it out.
+    /// The line of the request makes the machine panic, so every member skips it.
     InternalError,
 }
 
-/// Reason why a process may not come into the cluster now.
+/// Reason why a process may not join the cluster now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinRefusal {
-    /// Another process of this name has not ended, and the join does not prove that it is dead.
+    /// Another process of this name has not ended, and the join does not prove that this process is
+    /// dead.
     NameTaken,
     /// The process does not know the version of the rules that is in force.
     UnknownVersion {
@@ -185,8 +187,8 @@ pub enum JoinRefusal {
 /// Reason why a member's epoch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberEnd {
-    /// No `alive` renewed the lease in time. An `alive` does not count if its sender is more than one lease behind in
-    /// applying the log.
+    /// No `alive` renewed the lease in time. An `alive` does not count if its sender is more than
+    /// one lease behind in applying the log.
     Lapsed,
     /// The process has left.
     Left,
@@ -201,8 +203,8 @@ pub enum MemberEnd {
 pub enum LineRefusal {
     /// The line cannot be parsed by this version.
     Unreadable,
-    /// The line is not allowed at this place, such as a `join` in a record of a member, or a line after the sender's
-    /// `leave`.
+    /// The line is not allowed at this position: for example a `join` in a record of a member, or a
+    /// line after the sender's `leave`.
     Misplaced,
     /// The line makes the machine of every member panic.
     StoppedTheMachine,
@@ -222,9 +224,10 @@ pub struct AppliedPoolEvent {
 /// Effects of one or several records, in order.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterEffects {
-    /// The decisions of all records since the effects were taken.
+    /// The decisions of all records since the last time that they were taken.
     pub decisions: Vec<ClusterDecision>,
-    /// The events that pools have applied; empty unless created by [`Self::with_pool_events`].
+    /// The events that pools have applied. Empty unless the value was created by
+    /// [`Self::with_pool_events`].
     pub pool_events: Vec<AppliedPoolEvent>,
     wants_pool_events: bool,
 }
@@ -246,7 +249,7 @@ impl ClusterEffects {
         }
     }
 
-    /// Keeps only this many decisions and events.
+    /// Keeps only the first `decisions` decisions and the first `pool_events` events.
     pub(crate) fn truncate(&mut self, (decisions, pool_events): (usize, usize)) {
         self.decisions.truncate(decisions);
         self.pool_events.truncate(pool_events);
@@ -257,8 +260,8 @@ impl ClusterEffects {
     }
 }
 
-/// Bytes of decisions, for the running hash. They do not depend on names in the code. The length precedes each text, so
-/// different decisions have different bytes.
+/// Bytes of decisions, for the running hash. They do not depend on names in the code. Each text is
+/// preceded by its length, so different decisions have different bytes.
 #[derive(Default)]
 struct DecisionBytes(Vec<u8>);
 
@@ -409,7 +412,7 @@ impl DecisionBytes {
             D::Published { member, topic, body } => {
                 self.kind(19).number(member.0).text(topic).text(body);
             }
-            // The others are in `decision`.
+            // `decision` writes the others.
             _ => {}
         }
     }

@@ -1,11 +1,12 @@
-//! The choice of the member whose state begins a new generation.
+//! Chooses the member whose state begins a new generation.
 //!
-//! A generation ends when its log is no longer the same order for all members: it has lost records, it is gone, or two
-//! members have different states. A member that notices this stops granting and reports its place and hash outside of
-//! the log. After a short while, or as soon as all live members have reported, one member's state begins the next
-//! generation on an empty log. It is the state of the member that has applied the **most records**; among these, the
-//! state that most of them have; then that of the lowest member number. Members then submit again what this state does
-//! not contain.
+//! A generation ends when its log is no longer the same order for all members: it has lost records,
+//! it no longer exists, or two members have different states. A member that notices this stops
+//! granting and reports its position and hash outside of the log. After a short wait, or as soon as
+//! all live members have reported, one member's state begins the next generation on an empty log.
+//! This is the state of the member that has applied the **most records**. If several have, it is
+//! the state that most of these members have, and then that of the lowest member number. Members
+//! then submit again the requests that this state does not contain.
 
 use std::cmp::Reverse;
 
@@ -21,9 +22,9 @@ pub struct GenerationReport {
     pub member: MemberNumber,
     /// Generation that has ended.
     pub generation: u64,
-    /// Place of the last record that the member has applied.
+    /// Position of the last record that the member has applied.
     pub position: LogPosition,
-    /// Running hash at that place.
+    /// Running hash at that position.
     pub hash: ShortHash,
 }
 

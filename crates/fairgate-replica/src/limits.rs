@@ -1,11 +1,13 @@
 //! Limits of tenants and keys, one for the whole cluster: requests and tokens per minute, and queued requests and
 //! bytes.
 //!
-//! A submit is checked when it is applied, before its pool sees it. A member may also check it first against its own
-//! replica ([`ClusterLimits::check`]) and refuse it there, so a flood of refusals adds no records to the log. Other
-//! submits may come between that check and the submit's place in the log, so the check at that place decides.
+//! A submit is checked when it is applied, before its pool gets it. A member may also check it
+//! earlier against its own replica ([`ClusterLimits::check`]) and refuse it there, so that a flood
+//! of refusals adds no records to the log. Other submits may be applied between that check and the
+//! submit's position in the log, so the check at that position decides.
 //!
-//! Only tenants and keys with limits have counts. Limits come from the directory, which bounds their number.
+//! Only tenants and keys with limits have counts. The directory states the limits, and thereby
+//! bounds their number.
 
 mod minute_bucket;
 
@@ -21,26 +23,26 @@ use crate::units::ClusterMicros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallerKind {
-    /// A tenant, whose limits count all its keys together.
+    /// A tenant. Its limits count all its keys together.
     Tenant,
-    /// A key, whose limits count beside those of its tenant.
+    /// A key. Its limits apply in addition to those of its tenant.
     Key,
 }
 
-/// Limits of one tenant or key. Absent values set no limit.
+/// Limits of one tenant or key. `None` sets no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallerLimit {
-    /// Greatest number of requests that wait at once, in all pools.
+    /// Maximum number of queued requests at once, in all pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_requests: Option<u64>,
-    /// Greatest total size of the bodies of waiting requests, in bytes.
+    /// Maximum total size of the bodies of queued requests, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_bytes: Option<u64>,
-    /// Greatest number of requests per minute.
+    /// Maximum number of requests per minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u64>,
-    /// Greatest number of tokens per minute.
+    /// Maximum number of tokens per minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_minute: Option<u64>,
 }
@@ -48,7 +50,7 @@ pub struct CallerLimit {
 /// A limit that a request has reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitRefusal {
-    /// Whether a tenant or a key has the limit.
+    /// Kind of the limit's owner: tenant or key.
     pub owner: CallerKind,
     /// Name of the tenant, or id of the key.
     pub name: Arc<str>,
@@ -56,37 +58,37 @@ pub struct LimitRefusal {
     pub reached: ClusterLimitReached,
 }
 
-/// The limit that is reached, and by how much.
+/// The reached limit, with the limit's value and its current use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterLimitReached {
     /// The requests of the minute are used up.
     RequestsPerMinute {
         /// The limit in requests per minute.
         limit: u64,
-        /// Time until the next request may come.
+        /// Time until the next request is accepted.
         retry_after: ClusterMicros,
     },
     /// The tokens of the minute are used up.
     TokensPerMinute {
         /// The limit in tokens per minute.
         limit: u64,
-        /// Tokens that were used beyond the limit, rounded up.
+        /// Number of tokens that were used beyond the limit, rounded up.
         over: u64,
-        /// Time until the next request may come.
+        /// Time until the next request is accepted.
         retry_after: ClusterMicros,
     },
-    /// As many requests are queued as the limit allows.
+    /// The number of queued requests has reached the limit.
     QueuedRequests {
         /// The limit in requests.
         limit: u64,
-        /// Number of requests that wait already.
+        /// Number of requests that are queued already.
         waiting: u64,
     },
-    /// The bodies of the waiting requests would be too large with this one.
+    /// With this request, the bodies of the queued requests would be too large.
     QueuedBytes {
         /// The limit in bytes.
         limit: u64,
-        /// Number of bytes that wait already.
+        /// Number of bytes that are queued already.
         waiting: u64,
     },
 }
@@ -103,7 +105,7 @@ impl ClusterLimitReached {
     }
 }
 
-/// The tenant and the key of a request, with what the request adds to their counts.
+/// The tenant and the key of a request, and the amounts that the request adds to their counts.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitedRequest<'a> {
     /// Name of the tenant; `None` if the request has none.
@@ -116,8 +118,8 @@ pub struct LimitedRequest<'a> {
     pub estimate: u64,
 }
 
-/// Counts of one request, and the accounts that have them. [`ClusterLimits::leave_queue`] must be called once for it,
-/// and [`ClusterLimits::settle`] at most once.
+/// The counts of one request, and the accounts in which they are. [`ClusterLimits::leave_queue`]
+/// must be called once for it, and [`ClusterLimits::settle`] at most once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CountedSubmit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +130,7 @@ pub(crate) struct CountedSubmit {
     estimate: u64,
 }
 
-/// The limits of all tenants and keys that have some, and their counts.
+/// The limits of all tenants and keys that have limits, with their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterLimits {
     tenants: BTreeMap<Arc<str>, CallerAccount>,
@@ -140,18 +142,19 @@ pub struct ClusterLimits {
 pub struct CallerAccount {
     /// The limits in force.
     pub limit: CallerLimit,
-    /// Requests that wait, in all pools.
+    /// Number of queued requests, in all pools.
     pub queued_requests: u64,
-    /// Bytes of the bodies of the waiting requests.
+    /// Size of the bodies of the queued requests, in bytes.
     pub queued_bytes: u64,
-    /// Level of the requests of the minute; full if the limit is absent.
+    /// Bucket of the requests per minute; full if there is no such limit.
     pub requests: ClusterMinuteBucket,
-    /// Level of the tokens of the minute; full if the limit is absent.
+    /// Bucket of the tokens per minute; full if there is no such limit.
     pub tokens: ClusterMinuteBucket,
 }
 
 impl ClusterLimits {
-    /// Sets the limits of a tenant or key; without any limit the account is removed with its counts.
+    /// Sets the limits of a tenant or key. If `limit` sets no limit, the account is removed with
+    /// its counts.
     pub(crate) fn set_limit(
         &mut self,
         owner: CallerKind,
@@ -180,7 +183,8 @@ impl ClusterLimits {
         }
     }
 
-    /// Returns the limits of all tenants and keys that have some, tenants first, each sorted by name.
+    /// Returns the accounts of all tenants and keys that have limits: tenants first, each kind
+    /// sorted by name.
     pub fn all(&self) -> impl Iterator<Item = (CallerKind, &Arc<str>, &CallerAccount)> {
         let tenants = self.tenants.iter().map(|(name, it)| (CallerKind::Tenant, name, it));
         tenants.chain(self.keys.iter().map(|(name, it)| (CallerKind::Key, name, it)))
@@ -233,7 +237,7 @@ impl ClusterLimits {
         });
     }
 
-    /// Corrects the tokens of the minute by `charged` − the estimate of the request.
+    /// Corrects the bucket of tokens per minute by `charged` minus the estimate of the request.
     pub(crate) fn settle(&mut self, counted: &CountedSubmit, charged: u64, now: ClusterMicros) {
         self.each_of(counted, |account| {
             if let Some(rate) = account.limit.tokens_per_minute {
@@ -244,7 +248,7 @@ impl ClusterLimits {
     }
 
     fn each_of(&mut self, counted: &CountedSubmit, mut change: impl FnMut(&mut CallerAccount)) {
-        // An account that is missing was removed with its tenant or key, or lost its limits.
+        // A missing account was removed with its tenant or key, or because it no longer has limits.
         let tenant = counted.tenant.as_ref().and_then(|name| self.tenants.get_mut(name));
         let key = counted.key.as_ref().and_then(|name| self.keys.get_mut(name));
         tenant.into_iter().chain(key).for_each(&mut change);

@@ -1,8 +1,9 @@
 //! The lines of a record.
 //!
-//! A line about a pool is the line of a journal without `at`, with the pool's name and the fields of
-//! [`PoolLineFields`]. The others ([`ClusterLine`]) are about members, limits, workers' health, the configuration and
-//! the log itself. No line contains a prompt, a request body or a secret.
+//! A line about a pool is a line of a journal without `at`, with the pool's name and the fields of
+//! [`PoolLineFields`]. The other lines ([`ClusterLine`]) are about members, limits, workers'
+//! health, the configuration and the log itself. No line contains a prompt, a request body or a
+//! secret.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub enum LogLine {
 pub struct PoolLine {
     /// Name of the pool.
     pub pool: Arc<str>,
-    /// The event. [`Event::Tick`] is not allowed: [`ClusterLine::Tick`] is for all pools.
+    /// The event. [`Event::Tick`] is not allowed, because [`ClusterLine::Tick`] applies to all
+    /// pools.
     pub event: Event,
     /// The fields that a journal's line does not have.
     pub fields: PoolLineFields,
@@ -39,21 +41,22 @@ pub struct PoolLine {
 pub struct PoolLineFields {
     /// Of a submit: size of the body in bytes, for the limits on queues.
     pub bytes: u64,
-    /// Of a submit: tokens that the limits per minute count, if other than its cost.
+    /// Of a submit: tokens that the limits per minute count. `None` if they equal its cost.
     pub estimate: Option<u64>,
-    /// Of a submit: greatest number of different agents, and of different sessions, that the request's key may name.
-    /// Unlimited if absent.
+    /// Of a submit: maximum number of different agents, and of different sessions, that the
+    /// request's key may name. `None` for no maximum.
     pub names_max: Option<u64>,
-    /// Of a submit: the request runs already, because its member was cut off or its grant was lost. If the pool knows
-    /// it as in flight, it keeps its slot. Otherwise it gets the next free slot before all other requests, and no limit
-    /// refuses it.
+    /// Of a submit: true if the request is already running, because its member lost contact or its
+    /// grant was lost. If the pool has it in flight, it keeps its slot. Otherwise it gets the next
+    /// free slot before all other requests, and no limit refuses it.
     pub held: bool,
-    /// Of a release: tokens that the limits per minute count, if other than those that the release states.
+    /// Of a release: tokens that the limits per minute count. `None` if they equal the tokens of
+    /// the release.
     pub charged: Option<u64>,
     /// Of a worker: time from now for which its provider accepts no requests; 0 ends the pause.
     pub pause_for: Option<ClusterMicros>,
-    /// Of a weight or cap that the directory states: version of the directory. An older version than the one that the
-    /// cluster has seen is ignored.
+    /// Of a weight or cap from the directory: version of the directory. The line is ignored if this
+    /// version is older than one that the cluster has already seen.
     pub directory: Option<u64>,
 }
 
@@ -63,8 +66,8 @@ pub struct PoolLineFields {
 pub enum ClusterLine {
     /// A process joins the cluster, or joins it again. The only line of its record.
     Join(Box<JoinLine>),
-    /// The process has submitted again all requests that it runs and all that are queued. Requests that it had before
-    /// and did not name are ended.
+    /// The process has submitted again all its running and all its queued requests. Earlier
+    /// requests that it did not name are ended.
     Ready {},
     /// The process is alive.
     Alive {
@@ -80,30 +83,33 @@ pub enum ClusterLine {
         /// Name of the member.
         name: Box<str>,
     },
-    /// Moves time, and does nothing else.
+    /// Advances time, and does nothing else.
     Tick {},
     /// The directory has a new version, which every member should read.
     Directory {
         /// Version of the directory.
         version: u64,
     },
-    /// The limits of a tenant or key, as the directory has them.
+    /// The limits of a tenant or key in the directory.
     Limit {
-        /// Version of the directory. An older version than the one that the cluster has seen is ignored.
+        /// Version of the directory. The line is ignored if this version is older than one that the
+        /// cluster has already seen.
         version: u64,
-        /// Whether a tenant or a key has the limits.
+        /// Kind of the limits' owner: tenant or key.
         owner: CallerKind,
         /// Name of the tenant, or id of the key.
         name: Arc<str>,
-        /// The limits; if none is set, the account is removed with its counts.
+        /// The limits. If none is set, the account is removed with its counts.
         limit: CallerLimit,
     },
-    /// An operator has reloaded the configuration of one member. It is in force for the cluster from here on.
+    /// An operator has reloaded the configuration of one member. It is now in force for the
+    /// cluster.
     Reload {
         /// The configuration of the sender's file.
         config: Box<ClusterConfig>,
     },
-    /// A member's opinion on a worker, which holds until it states another or ends.
+    /// A member's opinion on a worker. It is valid until the member states another one or its epoch
+    /// ends.
     Opinion {
         /// Name of the pool.
         pool: Arc<str>,
@@ -111,29 +117,29 @@ pub enum ClusterLine {
         worker: Arc<str>,
         /// True if the worker answers this member.
         up: bool,
-        /// Time for which queued requests wait for the worker if it is down.
+        /// If the worker is down, the time for which queued requests wait for it.
         wait: ClusterMicros,
     },
-    /// A text for code outside of the machine, such as the rate limits that a provider reported. The machine passes it
-    /// on in the order of the log and does not read it.
+    /// A text for code outside of the machine, such as the rate limits that a provider reported.
+    /// The machine passes it on in the order of the log, without parsing it.
     Publish {
-        /// Topic, by which readers select the texts that concern them.
+        /// Topic. Readers use it to select the texts that they need.
         topic: Box<str>,
         /// Text, whose format depends on the topic. It must not contain a prompt, a request body or a secret.
         body: Box<str>,
     },
-    /// A snapshot is due at this place.
+    /// A snapshot is due at this position.
     Mark {},
     /// The sender has stored a snapshot.
     SnapshotStored {
-        /// Place of the mark.
+        /// Position of the mark.
         position: LogPosition,
         /// Hash of the snapshot's bytes.
         hash: ShortHash,
     },
-    /// The rules of the next version hold from here on.
+    /// The rules of the next version apply from here on.
     Upgrade {
-        /// The version, which is one more than that in force.
+        /// The new version, which is that in force plus 1.
         to: u32,
     },
 }
@@ -144,10 +150,10 @@ pub enum ClusterLine {
 pub struct JoinLine {
     /// Name of the member, such as that of its pod.
     pub name: Arc<str>,
-    /// Id of the process; unique for all time.
+    /// Id of the process. No other process ever has this id.
     pub process: Arc<str>,
-    /// Number of this join, which the process increments for each. A join is ignored if its number is not above that of
-    /// the process's last accepted join.
+    /// Number of this join. The process increments it for each join. A join is ignored unless its
+    /// number is above that of the process's last accepted join.
     pub attempt: u64,
     /// The oldest and the newest version of the rules that the process knows.
     pub knows: (u32, u32),
@@ -162,7 +168,7 @@ pub struct JoinLine {
     pub config: ClusterConfig,
 }
 
-/// Error for text that this version cannot read as a line.
+/// Error for a text that this version cannot parse as a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a line of this log: {problem}")]
 pub struct LineError {
@@ -177,7 +183,7 @@ const OWN_FIELDS: &[&str] =
 const POOL_LINE: &str = r#"{"pool":"#;
 
 impl LogLine {
-    /// Reads one line, without its line end.
+    /// Parses one line, without its line end.
     pub fn parse(text: &str) -> Result<Self, LineError> {
         if text.starts_with(POOL_LINE) {
             return PoolLine::parse(text).map(Self::Pool);
@@ -186,12 +192,12 @@ impl LogLine {
         line.map(Self::Cluster).map_err(|error| LineError { problem: error.to_string() })
     }
 
-    /// Appends the line and its line end to `out`.
+    /// Appends the line, with its line end, to `out`.
     pub fn write(&self, out: &mut String) {
         match self {
             Self::Pool(line) => line.write(out),
             Self::Cluster(line) => {
-                // A line has no map with keys that are not text, so this cannot fail.
+                // This cannot fail, because all keys in a line are texts.
                 out.push_str(&serde_json::to_string(line).unwrap_or_default());
                 out.push('\n');
             }
@@ -234,7 +240,8 @@ impl PoolLine {
         }
     }
 
-    /// Returns the reason why this event or field may not be in a log; `None` if all may.
+    /// Returns the reason why this event or one of its fields may not be in a log; `None` if all
+    /// are allowed.
     fn misplaced(&self) -> Option<&'static str> {
         let PoolLineFields { bytes, estimate, names_max, held, charged, pause_for, directory } =
             &self.fields;

@@ -1,10 +1,11 @@
-//! The machine that every member runs: records in, decisions out.
+//! The machine that every member runs. It takes records and returns decisions.
 //!
-//! [`ClusterMachine::apply`] is the only method that decides. It reads no clock and depends only on the records and
-//! their stamps. So members that have applied the same records have equal snapshots, byte for byte.
+//! [`ClusterMachine::apply`] is the only method that decides. It reads no clock and depends only on
+//! the records and their timestamps. So members that have applied the same records have equal
+//! snapshots, byte for byte.
 
-/// Builds the context that pools get from the machine. It is a macro because a method would borrow the whole machine,
-/// and the pools are borrowed at the same time.
+/// Builds the context that the machine passes to its pools. It is a macro because a method would
+/// borrow the whole machine, while the pools are borrowed at the same time.
 macro_rules! pool_context {
     ($machine:expr, $effects:expr) => {
         PoolContext {
@@ -41,17 +42,17 @@ use crate::record::{Record, RecordError, RecordHeader, decode_record};
 use crate::replicated_pool::{LineSender, PoolContext, ReplicatedPool};
 use crate::units::{ClusterMicros, EngineStamp, LogPosition, MemberEpoch, MemberNumber, ShortHash};
 
-/// The versions of the rules that this program knows, the oldest and the newest. A change of any decision, including
-/// those of the core, must raise the newest version. The tests that replay the logs in `recorded` fail if it was not
-/// raised.
+/// The oldest and the newest version of the rules that this program knows. A change of any
+/// decision, including those of the core, must raise the newest version. If it was not raised, the
+/// tests that replay the logs in `recorded` fail.
 pub const MACHINE_VERSIONS: (u32, u32) = (1, 1);
 
-/// One record in its place of the log.
+/// One record, with its position in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEntry<'a> {
-    /// Place of the record.
+    /// Position of the record.
     pub position: LogPosition,
-    /// The engine's time when it took the record.
+    /// The engine's time when it accepted the record.
     pub stamp: EngineStamp,
     /// The bytes that a member appended.
     pub record: &'a [u8],
@@ -60,18 +61,18 @@ pub struct LogEntry<'a> {
 /// Outcome of applying a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOutcome {
-    /// Its lines were applied.
+    /// The lines of the record were applied.
     Applied,
-    /// The record of this number was applied before, so this is a copy.
+    /// A record with this number was applied before, so this one is a copy.
     Duplicate,
-    /// An earlier record of its sender is missing. The sender sends that one and this one again.
+    /// An earlier record of the same sender is missing. The sender will send both records again.
     Missing,
-    /// The epoch of its sender has ended, it is a record of another cluster or generation, or it is a join with other
-    /// lines beside it.
+    /// The record was ignored. Either the epoch of its sender has ended, or it belongs to another
+    /// cluster or generation, or it contains a join and other lines.
     NotCounted,
 }
 
-/// Outcome of applying a record, and its sender.
+/// Outcome of applying a record, with the record's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordReceipt {
     /// Number of the sender; 0 in the record of a join.
@@ -80,51 +81,52 @@ pub struct RecordReceipt {
     pub epoch: MemberEpoch,
     /// Number of the record in the epoch.
     pub batch: u64,
-    /// Outcome of applying it.
+    /// Outcome of applying the record.
     pub outcome: RecordOutcome,
 }
 
-/// Error because of which a record was not applied.
+/// Reason why a record was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// The record is not the next one. Nothing has changed.
     #[error("record {got} is not the next one, {expected}", got = got.0, expected = expected.0)]
     NotNext {
-        /// Place of the record.
+        /// Position of the record.
         got: LogPosition,
-        /// Place of the next record.
+        /// Position of the next record.
         expected: LogPosition,
     },
-    /// The record's bytes cannot be read. Nothing has changed; reading it again may help.
+    /// The record's bytes cannot be decoded. Nothing has changed. Reading the record again may
+    /// help.
     #[error("record {}: {error}", position.0)]
     Unreadable {
-        /// Place of the record.
+        /// Position of the record.
         position: LogPosition,
-        /// The fault of the bytes.
+        /// Error in the bytes.
         error: RecordError,
     },
-    /// The sender had applied records beyond this place before it built its record, so the log has lost records. A new
-    /// generation is needed. Nothing has changed.
+    /// The sender had applied records beyond this position before it built its record, so the log
+    /// has lost records. A new generation is needed. Nothing has changed.
     #[error("the log has lost records: record {} was built on record {}", position.0, built_on.0)]
     LostRecords {
-        /// Place of the record.
+        /// Position of the record.
         position: LogPosition,
-        /// Place that the sender had applied.
+        /// Position up to which the sender had applied the log.
         built_on: LogPosition,
     },
-    /// The sender had another running hash at the same place than this machine. A new generation is needed. Nothing has
-    /// changed.
+    /// The running hashes of the sender and of this machine differ at the same position. A new
+    /// generation is needed. Nothing has changed.
     #[error(
         "fork: member {} had another state at record {} than this one", member.0, built_on.0
     )]
     Fork {
-        /// The sender; 0 if it was about to join.
+        /// Number of the sender; 0 if it had not joined yet.
         member: MemberNumber,
-        /// Place at which the two hashes differ. The states may have differed before it.
+        /// Position at which the two hashes differ. The states may have differed before.
         built_on: LogPosition,
     },
-    /// A line brings a version of the rules in force that this program does not know. The machine must not be used any
-    /// more.
+    /// A line puts a version of the rules in force that this program does not know. The machine
+    /// must not be used any more.
     #[error("version {needed} of the rules is in force, and this program knows {}", knows.1)]
     UnknownVersion {
         /// The version in force.
@@ -136,10 +138,10 @@ pub enum ApplyError {
     /// [`Replica`](crate::Replica) recovers from a line that panics.
     #[error("record {} stopped the machine", position.0)]
     Stopped {
-        /// Place of the record.
+        /// Position of the record.
         position: LogPosition,
-        /// Index of the line that panicked, counted from 0; `None` if it happened before the first line, or if the
-        /// machine had stopped at an earlier record.
+        /// Index of the line that panicked, counted from 0. `None` if the panic happened before the
+        /// first line, or if the machine had stopped at an earlier record.
         line: Option<u32>,
     },
 }
@@ -149,7 +151,8 @@ pub enum ApplyError {
 pub struct ClusterMachine {
     pub(crate) cluster: Arc<str>,
     pub(crate) version: u32,
-    /// The oldest and the newest version that this program knows; not part of the replicated state.
+    /// The oldest and the newest version that this program knows. They are not part of the
+    /// replicated state.
     pub(crate) knows: (u32, u32),
     pub(crate) generation: u64,
     pub(crate) position: LogPosition,
@@ -158,16 +161,17 @@ pub struct ClusterMachine {
     pub(crate) clock: ClusterClock,
     pub(crate) members: MemberTable,
     pub(crate) config: ConfigInForce,
-    /// The configurations of the live members by digest.
+    /// The configurations of the live members, by digest.
     pub(crate) member_configs: BTreeMap<ShortHash, Arc<ClusterConfig>>,
     pub(crate) pools: BTreeMap<Arc<str>, ReplicatedPool>,
     pub(crate) limits: ClusterLimits,
     pub(crate) directory: u64,
     /// Number of marks so far. It decides which member takes the next snapshot.
     pub(crate) marks: u64,
-    /// Place of the last snapshot that was stored.
+    /// Position of the last stored snapshot.
     pub(crate) snapshot: LogPosition,
-    /// Time since which all live members know the next version; `None` if one does not.
+    /// Time since which all live members know the next version; `None` if at least one does not
+    /// know it.
     pub(crate) next_known_since: Option<ClusterMicros>,
     /// True after an error that stopped the machine; no more records are applied.
     pub(crate) is_stopped: bool,
@@ -203,7 +207,7 @@ impl ClusterMachine {
         }
     }
 
-    /// Applies the next record. Decisions are added to `effects` in order; after an error none are.
+    /// Applies the next record. Adds decisions to `effects` in order; adds none if it fails.
     pub fn apply(
         &mut self,
         entry: &LogEntry<'_>,
@@ -212,8 +216,8 @@ impl ClusterMachine {
         self.apply_without(entry, &BTreeSet::new(), effects)
     }
 
-    /// Applies the next record, and leaves out the lines with these indexes, because they made the machine panic
-    /// before.
+    /// Applies the next record without the lines that have these indexes, because these lines made
+    /// the machine panic before.
     pub(crate) fn apply_without(
         &mut self,
         entry: &LogEntry<'_>,
@@ -247,7 +251,7 @@ impl ClusterMachine {
         header.cluster == self.cluster && header.generation == self.generation
     }
 
-    /// Compares the state on which a record was built with that of this machine at the same place.
+    /// Compares the hash on which a record was built with this machine's hash at the same position.
     fn check_built_on(
         &self,
         position: LogPosition,
@@ -294,7 +298,8 @@ impl ClusterMachine {
         Ok(RecordOutcome::Applied)
     }
 
-    /// Decides if a record counts, and for whom. A record of a join has no sender yet.
+    /// Decides whether a record counts, and who its sender is. A record of a join has no sender
+    /// yet.
     fn admit(&mut self, header: &RecordHeader) -> Result<LineSender, RecordOutcome> {
         let sender = LineSender { member: header.member, epoch: header.epoch };
         if !self.is_of_this_log(header) {
@@ -355,7 +360,8 @@ impl ClusterMachine {
         Ok(())
     }
 
-    /// Refuses a line that makes the machine panic. If it submits a request, the request is refused too.
+    /// Refuses a line that makes the machine panic. If the line submits a request, the request is
+    /// refused too.
     fn refuse_stopper(
         &self,
         text: &str,
@@ -386,8 +392,9 @@ impl ClusterMachine {
         self.recent.push(ShortHash::of(&self.hash));
     }
 
-    /// Begins another generation with this state, on an empty log. Every member has one lease to join it and to name
-    /// its requests again. Until then its requests keep their slots and their places in the queue.
+    /// Begins another generation with this state, on an empty log. Every member has one lease to
+    /// join it and to name its requests again. Until then its requests keep their slots and their
+    /// positions in the queue.
     pub fn begin_generation(&mut self, generation: u64) {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.hash.as_bytes());
@@ -443,7 +450,7 @@ impl ClusterMachine {
         self.generation
     }
 
-    /// Returns the place of the last record that was applied.
+    /// Returns the position of the last record that was applied.
     pub fn position(&self) -> LogPosition {
         self.position
     }
@@ -453,23 +460,25 @@ impl ClusterMachine {
         ShortHash::of(&self.hash)
     }
 
-    /// Returns cluster time, as of the last record.
+    /// Returns the cluster time at the last record.
     pub fn now(&self) -> ClusterMicros {
         self.clock.now
     }
 
-    /// Returns all processes that are in the cluster or ended recently, in the order of their numbers.
+    /// Returns all processes that are in the cluster or ended recently, in the order of their
+    /// numbers.
     pub fn members(&self) -> impl Iterator<Item = &ClusterMember> {
         self.members.all()
     }
 
-    /// Returns a process of the cluster; `None` if the number is not that of a process that is known.
+    /// Returns the process with this number; `None` if the cluster does not know it.
     pub fn member(&self, number: MemberNumber) -> Option<&ClusterMember> {
         self.members.get(number)
     }
 
-    /// Returns the place of a live member in the order in which members send ticks; `None` if the member is not live.
-    /// The member of rank 0 also does what only one member should do, such as marking snapshots.
+    /// Returns the rank of a live member; `None` if the member is not live. Members send ticks in
+    /// the order of their ranks. The member of rank 0 also does the tasks of which only one member
+    /// should take care, such as marking snapshots.
     pub fn rank(&self, number: MemberNumber) -> Option<usize> {
         self.members.live().position(|member| member.number == number)
     }
@@ -484,7 +493,7 @@ impl ClusterMachine {
         self.pools.keys()
     }
 
-    /// Returns the member to which a request belongs; `None` if no such request waits or is in flight.
+    /// Returns the member that owns a request; `None` if no such request is queued or in flight.
     pub fn holder(&self, pool: &str, id: &str) -> Option<&ClusterMember> {
         let request = self.pools.get(pool)?.find(id)?;
         self.members.get(request.member)
@@ -520,14 +529,14 @@ impl ClusterMachine {
         self.config.digest
     }
 
-    /// Returns the version that an upgrade would bring in force; `None` unless all live members have known it for the
-    /// time `upgrade_after` of the configuration.
+    /// Returns the version that an upgrade would put in force. `None` unless all live members have
+    /// known it for the time `upgrade_after` of the configuration.
     pub fn allowed_upgrade(&self) -> Option<u32> {
         let known = self.clock.now.since(self.next_known_since?);
         (known >= self.config.config.timing.upgrade_after).then_some(self.version + 1)
     }
 
-    /// Returns the epoch of a process and its number, if the process is live.
+    /// Returns the number and the epoch of a process; `None` if the process is not live.
     pub fn epoch_of(&self, name: &str, process: &str) -> Option<(MemberNumber, MemberEpoch)> {
         let member = self.members.find_process(name, process)?;
         Some((member.number, member.epoch()?))

@@ -1,4 +1,5 @@
-//! One member: which lines it sends to the log, and how it acts on the records that it reads.
+//! The protocol of one member: the lines that it sends to the log, and its actions after it has
+//! read records.
 //!
 //! [`MemberProtocol`] does no I/O and reads no clock. Its shell
 //! - passes it what clients and backends do ([`submit`](MemberProtocol::submit),
@@ -33,32 +34,33 @@ use crate::replica::Replica;
 use crate::snapshot::SnapshotError;
 use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber};
 
-/// A moment or a span of the process's own monotonic clock, in microseconds. The clock must run on while the process is
-/// paused. Whether it runs while the computer sleeps does not matter.
+/// A time, or a duration, on the process's own monotonic clock, in microseconds. The clock must
+/// continue while the process is paused. It does not matter whether it runs while the computer
+/// sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LocalMicros(pub u64);
 
 impl LocalMicros {
-    /// Returns the moment that is `span` later.
+    /// Returns the time that is `span` later.
     pub const fn after(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// Returns the span from `earlier` to this moment; 0 if `earlier` is later.
+    /// Returns the duration from `earlier` to this time; 0 if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Time after which a record that was not read is sent again.
+/// Time after which a record is sent again if it was not read back.
 const RESEND_AFTER: LocalMicros = LocalMicros(500_000);
 
-/// Time after which a join that was refused is tried again, and a running request that the pool refused is submitted
-/// again.
+/// Time after which a refused join is tried again. A running request that the pool refused is
+/// submitted again after the same time.
 const JOIN_AGAIN_AFTER: LocalMicros = LocalMicros(1_000_000);
 
-/// Bytes of a record that are reserved for its first line.
+/// Number of bytes of a record that are reserved for its first line.
 const HEADER_BYTES: usize = 2048;
 
 /// A process that wants to be a member.
@@ -66,7 +68,7 @@ const HEADER_BYTES: usize = 2048;
 pub struct MemberIdentity {
     /// Name of the member, such as that of its pod.
     pub name: Arc<str>,
-    /// Id of the process; unique for all time.
+    /// Id of the process. No other process ever has this id.
     pub process: Arc<str>,
     /// Address at which other members reach the process.
     pub address: Arc<str>,
@@ -74,15 +76,15 @@ pub struct MemberIdentity {
     pub spool_lock: bool,
     /// The oldest and the newest version of the rules that the process offers.
     pub knows: (u32, u32),
-    /// False if the process must not propose a new version of the rules, so that a rollback to an older program stays
-    /// possible.
+    /// False if the process must not propose a new version of the rules, so that an older program
+    /// can still be installed again.
     pub may_upgrade: bool,
 }
 
-/// Instruction to the shell.
+/// An instruction to the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberOutput {
-    /// A client's request has its slot: begin it.
+    /// A client's request has got its slot. Start it.
     Granted {
         /// Name of the pool.
         pool: Arc<str>,
@@ -98,7 +100,7 @@ pub enum MemberOutput {
         /// Reason of the refusal.
         reason: RequestRefusal,
     },
-    /// A request in flight must be cut off, because its slot is freed for others.
+    /// Abort a request in flight, because its slot will be given to others.
     CutFlight {
         /// Name of the pool.
         pool: Arc<str>,
@@ -110,82 +112,84 @@ pub enum MemberOutput {
         /// Epoch that begins.
         epoch: MemberEpoch,
     },
-    /// The process may not join now; it tries again.
+    /// The process may not join now. It will try again.
     JoinRefused(JoinRefusal),
-    /// The cluster has ended the process's epoch. It tries to join again by itself.
+    /// The cluster has ended the process's epoch. The process will try to join again.
     EpochEnded,
-    /// The process has left, and may stop.
+    /// The process has left the cluster, and may stop.
     Left,
-    /// A snapshot is to be stored, outside of the log. Then call [`MemberProtocol::snapshot_stored`].
+    /// Store a snapshot outside of the log. Then call [`MemberProtocol::snapshot_stored`].
     StoreSnapshot {
-        /// Place of the snapshot.
+        /// Position of the snapshot.
         position: LogPosition,
         /// Bytes of the whole snapshot.
         bytes: Vec<u8>,
     },
-    /// The log may be pruned up to a place.
+    /// The log may be pruned up to a position.
     Prune {
         /// The last record that is no longer needed.
         up_to: LogPosition,
     },
-    /// A record's bytes are damaged: read it once more.
+    /// A record's bytes are damaged. Read it once more.
     ReadAgain {
-        /// Place of the record.
+        /// Position of the record.
         position: LogPosition,
     },
-    /// A record's bytes are still damaged: begin again from the last snapshot, by [`MemberProtocol::restart`].
+    /// A record's bytes are still damaged. Start again from the last snapshot, with
+    /// [`MemberProtocol::restart`].
     RestartFromSnapshot,
-    /// The log is no longer the same order for all members. Send the report to the other members outside of the log,
-    /// and begin the next generation by [`MemberProtocol::begin_generation`].
+    /// The log is no longer the same order for all members. Send the report to the other members
+    /// outside of the log, and begin the next generation with [`MemberProtocol::begin_generation`].
     GenerationNeeded {
-        /// State that this member has to offer as the base.
+        /// The state that this member offers as the base.
         report: GenerationReport,
         /// The reason, for people.
         reason: String,
     },
-    /// Rules are in force that this program does not know: it must stop.
+    /// The rules in force have a version that this program does not know. The program must stop.
     UnknownVersion {
         /// The version in force.
         needed: u32,
     },
-    /// The process has not read its own `alive` for long: ask the other members for their cluster time, and call
-    /// [`MemberProtocol::peers_answered`].
+    /// The process has not read its own `alive` for too long. Ask the other members for their
+    /// cluster time, and pass the answers to [`MemberProtocol::peers_answered`].
     AskPeers,
-    /// A decision that may concern code outside of this crate, such as [`ClusterDecision::Published`].
+    /// A decision that code outside of this crate may need, such as [`ClusterDecision::Published`].
     Decided(ClusterDecision),
 }
 
 /// Reason why a client's request will not be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestRefusal {
-    /// A limit of its tenant or key is reached.
+    /// A limit of the request's tenant or key is reached.
     Limit(LimitRefusal),
-    /// The pool has rejected it.
+    /// The pool has rejected the request.
     Rejected(RejectedRequest),
-    /// It has waited too long.
+    /// The request has waited too long.
     Expired,
     /// The cluster has no such pool.
     NoPool,
-    /// Its line stopped the machine of every member.
+    /// The line of the request made the machine of every member panic.
     InternalError,
 }
 
-/// The state of a process with respect to the cluster.
+/// The phase of a process in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MemberPhase {
-    /// The process is not a member and joins at `join_at`. `was_ended` is true if new requests are refused until then.
+    /// The process is not a member, and joins at `join_at`. `was_ended` is true if new requests are
+    /// refused until then.
     Out { join_at: LocalMicros, was_ended: bool },
-    /// The process has sent its join and has not read it yet.
+    /// The process has sent its join and has not read it back yet.
     Joining { record: Vec<u8>, sent_at: LocalMicros, was_ended: bool },
     /// The process is a member.
     In { number: MemberNumber, epoch: MemberEpoch },
     /// The process waits for the next generation.
     Suspended,
-    /// The process has left, or cannot go on.
+    /// The process has left, or cannot continue.
     Gone,
 }
 
-/// Protocol of one member; see the [crate documentation](crate) for the rules.
+/// The protocol of one member; see the [crate documentation](crate) for the rules.
 #[derive(Debug)]
 pub struct MemberProtocol {
     identity: MemberIdentity,
@@ -198,10 +202,10 @@ pub struct MemberProtocol {
     attempts: u64,
     sender: BatchSender,
     requests: LocalRequests,
-    /// The process's opinions on workers, by pool and worker, which each epoch states again.
+    /// The process's opinions on workers, by pool and worker. They are stated again in each epoch.
     opinions: BTreeMap<(Arc<str>, Arc<str>), (bool, ClusterMicros)>,
     leaving: bool,
-    /// Time at which the last `alive` that was read back was written.
+    /// Time at which the last `alive` that was read back had been written.
     confirmed_at: LocalMicros,
     /// Time at which the last `alive` was written.
     alive_at: LocalMicros,
@@ -209,11 +213,13 @@ pub struct MemberProtocol {
     applied_at: LocalMicros,
     tick_at: LocalMicros,
     asked_peers_at: Option<LocalMicros>,
-    /// The end of the log, as far as it is known.
+    /// The last known position of the log's end.
     log_end: LogPosition,
-    /// Place of a record whose bytes were damaged, and whether the member has restarted from a snapshot because of it.
+    /// Position of a record with damaged bytes, and true if the member has restarted from a
+    /// snapshot because of it.
     damaged: Option<(LogPosition, bool)>,
-    /// Place up to which records were applied before a restart: the member has acted on their decisions already.
+    /// Position up to which records were applied before a restart. The member has already acted on
+    /// their decisions.
     replay_until: LogPosition,
     last_mark: (LogPosition, ClusterMicros),
     mark_is_sent: bool,
@@ -228,9 +234,9 @@ pub struct MemberProtocol {
      weights in the policies"
 )]
 pub struct ConfigTooLargeError {
-    /// Size of the configuration.
+    /// Size of the configuration in bytes.
     pub bytes: usize,
-    /// Greatest size that fits.
+    /// Maximum size that fits, in bytes.
     pub max: usize,
 }
 
@@ -238,7 +244,7 @@ pub struct ConfigTooLargeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line of {bytes} bytes does not fit in a record of the log")]
 pub struct LineTooLongError {
-    /// Size of the line.
+    /// Size of the line in bytes.
     pub bytes: usize,
 }
 
@@ -252,7 +258,7 @@ fn checked_config(config: &ClusterConfig) -> Result<(), ConfigTooLargeError> {
 }
 
 impl MemberProtocol {
-    /// Creates a process that joins as soon as it has read the log to its end.
+    /// Creates a process that joins after it has read the log to its end.
     pub fn new(
         identity: MemberIdentity,
         config: ClusterConfig,
@@ -288,14 +294,14 @@ impl MemberProtocol {
         })
     }
 
-    /// Collects the events that pools apply too, for their journals; see
+    /// Also collects the events that pools apply, for their journals; see
     /// [`take_pool_events`](Self::take_pool_events).
     #[must_use]
     pub fn with_pool_events(self) -> Self {
         Self { effects: ClusterEffects::with_pool_events(), ..self }
     }
 
-    /// Takes the events that pools have applied since the last call, in order.
+    /// Removes and returns the events that pools have applied since the last call, in order.
     pub fn take_pool_events(&mut self) -> Vec<crate::decision::AppliedPoolEvent> {
         std::mem::take(&mut self.effects.pool_events)
     }
@@ -310,7 +316,7 @@ impl MemberProtocol {
         &mut self.replica
     }
 
-    /// Makes records small, so that several are on their way at once.
+    /// Limits the number of lines in a record, so that several records are in transit at once.
     #[cfg(test)]
     pub(crate) fn set_lines_max(&mut self, lines_max: usize) {
         self.sender.set_lines_max(lines_max);
@@ -321,7 +327,8 @@ impl MemberProtocol {
         self.replica.machine().mutation == Some(mutation)
     }
 
-    /// Returns true if the process has no requests and no end of a request that the log does not have yet.
+    /// Returns true if the process has no requests, and the log contains the ends of all earlier
+    /// ones.
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }
@@ -334,14 +341,14 @@ impl MemberProtocol {
         }
     }
 
-    /// Returns what must be done next; `None` if there is nothing.
+    /// Returns the next instruction; `None` if there is none.
     pub fn poll_output(&mut self) -> Option<MemberOutput> {
         self.outputs.pop_front()
     }
 
-    /// Sends a line to the log, such as a worker's change or a limit. The line is dropped if the process is not a
-    /// member now, and is lost if its epoch ends before the line is applied. So publish such lines again after
-    /// [`MemberOutput::Joined`].
+    /// Sends a line to the log, such as a worker's change or a limit. The line is dropped if the
+    /// process is not a member now, and is lost if its epoch ends before the line is applied. So
+    /// publish such lines again after [`MemberOutput::Joined`].
     pub fn publish(&mut self, line: &LogLine) -> Result<(), LineTooLongError> {
         let mut text = String::new();
         line.write(&mut text);
@@ -354,7 +361,7 @@ impl MemberProtocol {
         Ok(())
     }
 
-    /// Sends an opinion on a worker if it has changed. It is sent again at the beginning of each epoch.
+    /// Sends an opinion on a worker if it has changed. It is sent again at the start of each epoch.
     pub fn set_opinion(
         &mut self,
         pool: &Arc<str>,
@@ -368,7 +375,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Notes the version of the directory that the process has read, and sends it if it is newer than the cluster's.
+    /// Records the version of the directory that the process has read. Sends it if it is newer than
+    /// the cluster's.
     pub fn set_directory(&mut self, version: u64) {
         self.directory = version;
         if self.epoch().is_some() && version > self.replica.machine().directory() {
@@ -376,8 +384,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Takes over a changed file of this process and brings it in force for the cluster. If the process is not a member
-    /// now, its next join states the file, and the rule for joins applies.
+    /// Uses the changed file of this process, and puts it in force for the cluster. If the process
+    /// is not a member now, its next join contains the file, and the rule for joins applies.
     pub fn reload(&mut self, config: ClusterConfig) -> Result<(), ConfigTooLargeError> {
         checked_config(&config)?;
         if self.epoch().is_some() {
@@ -393,14 +401,15 @@ impl MemberProtocol {
         self.leaving = true;
     }
 
-    /// States in the log that a snapshot is stored. Does nothing if the process is not a member now.
+    /// Sends a line which states that a snapshot is stored. Does nothing if the process is not a
+    /// member now.
     pub fn snapshot_stored(&mut self, position: LogPosition, hash: crate::units::ShortHash) {
         if self.epoch().is_some() {
             self.say(ClusterLine::SnapshotStored { position, hash });
         }
     }
 
-    /// Sends a line that is not about one request.
+    /// Sends a line that does not belong to one request.
     fn say(&mut self, line: ClusterLine) {
         self.say_of(&LogLine::Cluster(line), None);
     }
@@ -411,15 +420,15 @@ impl MemberProtocol {
         self.sender.push(text, key);
     }
 
-    /// Returns the bytes with which the next generation begins, if this member's state is chosen.
+    /// Returns the bytes with which the next generation begins if this member's state is chosen.
     pub fn base_for(&self, generation: u64) -> Vec<u8> {
         let mut machine = self.replica.machine().clone();
         machine.begin_generation(generation);
         machine.snapshot()
     }
 
-    /// Begins the next generation on an empty log, from the chosen member's state. The member joins it and names its
-    /// requests again.
+    /// Begins the next generation on an empty log, from the chosen member's state. The member joins
+    /// it and names its requests again.
     pub fn begin_generation(
         &mut self,
         base: Vec<u8>,
@@ -438,9 +447,10 @@ impl MemberProtocol {
         Ok(())
     }
 
-    /// Restarts from a snapshot of the same generation, because a record is damaged, or was pruned before it was read.
-    /// The member continues in its epoch, unless the snapshot is ahead of what it had applied. Then it has missed
-    /// decisions about its requests, so it joins again and names all of them.
+    /// Restarts from a snapshot of the same generation, because a record is damaged, or was pruned
+    /// before it was read. The member continues in its epoch, unless the snapshot is ahead of the
+    /// records that it had applied. In that case it has missed decisions about its requests, so it
+    /// joins again and names all of them.
     pub fn restart(&mut self, snapshot: Vec<u8>) -> Result<(), SnapshotError> {
         let (knows, before) = (self.replica.machine().knows, self.replica.machine().position());
         self.replica = Replica::restore_knowing(snapshot, knows)?;

@@ -1,8 +1,8 @@
-//! The members of the cluster: which are live, in which epochs, and in which order.
+//! The members of the cluster: whether each is live, its epoch, and their order.
 //!
-//! A process keeps its number until the cluster forgets it, and has one epoch for each of its joins. Lines count only
-//! in the current epoch, so a process that was ended and does not know it yet changes nothing. The fencing is done
-//! here, so backends need not check a fencing token.
+//! A process keeps its number until the cluster forgets it, and has one epoch for each of its
+//! joins. Lines count only in the current epoch. So a process whose epoch was ended without its
+//! knowledge changes nothing. This is the fencing, so backends need not check a fencing token.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::line::JoinLine;
 use crate::units::{ClusterMicros, MemberEpoch, MemberNumber, ShortHash};
 
-/// Greatest number of processes that the cluster knows at once, live or ended recently. The design suits about ten.
+/// Maximum number of processes that the cluster knows at once, live or ended recently. The design
+/// is made for about ten.
 pub(crate) const MEMBERS_MAX: usize = 128;
 
 /// One process that is in the cluster or ended recently.
@@ -36,7 +37,7 @@ pub struct ClusterMember {
     pub last_batch: u64,
     /// Cluster time of the last `alive` that counted.
     pub last_alive: ClusterMicros,
-    /// Cluster time up to which the process has applied the log, as its last `alive` says.
+    /// Cluster time up to which the process has applied the log, according to its last `alive`.
     pub applied_at: ClusterMicros,
     /// Version of the directory that the process has read.
     pub directory: u64,
@@ -89,7 +90,7 @@ impl ClusterMember {
         self.digest = join.config.digest();
     }
 
-    /// Returns the epoch in which the process's lines count; `None` if none counts.
+    /// Returns the epoch in which the process's lines count; `None` if its lines do not count.
     pub fn epoch(&self) -> Option<MemberEpoch> {
         match self.state {
             MemberState::Live(epoch) | MemberState::Joining(epoch) => Some(epoch),
@@ -102,7 +103,8 @@ impl ClusterMember {
         self.epoch().is_some()
     }
 
-    /// Returns true if the process has not ended. It may still have to join the current generation.
+    /// Returns true if the process has not ended. It may not have joined the current generation
+    /// yet.
     pub(crate) fn has_lease(&self) -> bool {
         !matches!(self.state, MemberState::Ended(_))
     }
@@ -117,7 +119,7 @@ impl ClusterMember {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberTable {
     by_number: BTreeMap<MemberNumber, ClusterMember>,
-    /// The number that was given last.
+    /// The last number that was given to a process.
     last_number: u64,
 }
 
@@ -147,7 +149,7 @@ impl MemberTable {
         self.all().find(|member| *member.name == *name && *member.process == *process)
     }
 
-    /// Returns the number of the process, which is new if the process was not known.
+    /// Returns the number of the process. It is a new number if the process was not known.
     pub(crate) fn number_for(&mut self, join: &JoinLine) -> MemberNumber {
         if let Some(known) = self.find_process(&join.name, &join.process) {
             return known.number;
@@ -172,7 +174,7 @@ impl MemberTable {
         self.all().find(is_over).map(|member| member.number)
     }
 
-    /// Returns the time at which the next lease runs out; `None` if nobody has one.
+    /// Returns the time at which the next lease runs out; `None` if there are no leases.
     pub(crate) fn next_lapse(&self, lease: ClusterMicros) -> Option<ClusterMicros> {
         let leases = self.all().filter(|member| member.has_lease());
         leases.map(|it| it.last_alive.after(lease).after(ClusterMicros(1))).min()

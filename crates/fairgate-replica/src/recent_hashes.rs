@@ -1,4 +1,5 @@
-//! The running hashes of the last records. Hashes in other members' records are compared with them.
+//! Keeps the running hashes of the last records, for comparison with the hashes in other members'
+//! records.
 
 use std::collections::VecDeque;
 
@@ -7,7 +8,7 @@ use crate::units::{LogPosition, ShortHash};
 /// Number of hashes that are kept.
 const KEPT_MAX: usize = 65_536;
 
-/// The hashes of consecutive places.
+/// The hashes at consecutive positions of the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecentHashes {
     hashes: VecDeque<ShortHash>,
@@ -15,12 +16,12 @@ pub(crate) struct RecentHashes {
 }
 
 impl RecentHashes {
-    /// Begins with one place.
+    /// Creates the list with the hash of one position.
     pub(crate) fn starting_at(position: LogPosition, hash: ShortHash) -> Self {
         Self { hashes: VecDeque::from([hash]), last: position }
     }
 
-    /// Adds the hash of the next place.
+    /// Adds the hash of the next position.
     pub(crate) fn push(&mut self, hash: ShortHash) {
         self.last = self.last.next();
         self.hashes.push_back(hash);
@@ -29,7 +30,7 @@ impl RecentHashes {
         }
     }
 
-    /// Returns the hash at a place; `None` if it is not kept.
+    /// Returns the hash at a position; `None` if it is not kept.
     pub(crate) fn get(&self, position: LogPosition) -> Option<ShortHash> {
         let back = usize::try_from(self.last.0.checked_sub(position.0)?).ok()?;
         let index = self.hashes.len().checked_sub(back + 1)?;

@@ -1,4 +1,4 @@
-//! Records: the lines that one member appends to the log at once.
+//! Records. A record contains the lines that one member appends to the log at once.
 //!
 //! ```text
 //! {"fairgate_log":1,"cluster":"prod","generation":3,"machine":1,"member":2,"epoch":88121,"batch":417,
@@ -7,7 +7,7 @@
 //! {"event":"alive","applied_at":81234567,"directory":7}
 //! ```
 //!
-//! `sum` is a checksum of everything else. So the log engine need not have checksums of its own.
+//! `sum` is a checksum of all other bytes. So the log engine need not have checksums of its own.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::units::{LogPosition, MemberEpoch, MemberNumber, ShortHash};
 /// Version of the format of records.
 pub const LOG_VERSION: u32 = 1;
 
-/// Greatest number of lines in a record.
+/// Maximum number of lines in a record.
 pub const RECORD_LINES_MAX: usize = 256;
 
-/// Greatest size of a record in bytes, which is 256 KiB.
+/// Maximum size of a record in bytes, which is 256 KiB.
 pub const RECORD_BYTES_MAX: usize = 256 << 10;
 
 /// The first line of a record, without its checksum.
@@ -34,7 +34,7 @@ pub struct RecordHeader {
     pub cluster: Arc<str>,
     /// Number of the generation, counted from 1.
     pub generation: u64,
-    /// Version of the rules that was in force at the sender.
+    /// Version of the rules that was in force when the sender built the record.
     pub machine: u32,
     /// Number of the sender; 0 in the record of a join.
     pub member: MemberNumber,
@@ -42,18 +42,19 @@ pub struct RecordHeader {
     pub epoch: MemberEpoch,
     /// Number of the record in the epoch, counted from 1; 0 in the record of a join.
     pub batch: u64,
-    /// Place of the last record that the sender had applied, and its running hash there.
+    /// Position of the last record that the sender had applied, and the running hash at that
+    /// position.
     pub built_on: (LogPosition, ShortHash),
     /// Number of lines that follow.
     pub lines: usize,
 }
 
-/// A decoded record. Its lines are not parsed yet.
+/// A decoded record, whose lines are not parsed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The first line, without its checksum.
     pub header: RecordHeader,
-    /// The other lines, without their line ends.
+    /// The lines after the first one, without their line ends.
     pub lines: Vec<&'a str>,
 }
 
@@ -80,7 +81,7 @@ pub fn encode_record<'a>(
     header: &RecordHeader,
     lines: impl IntoIterator<Item = &'a str>,
 ) -> Vec<u8> {
-    // The header has no map with keys that are not text, so this cannot fail.
+    // This cannot fail, because all keys in the header are texts.
     let mut first = serde_json::to_string(header).unwrap_or_default();
     first.pop();
     let mut body = String::new();
@@ -89,7 +90,7 @@ pub fn encode_record<'a>(
     format!("{first}{SUM}{sum}{SUM_END}\n{body}").into_bytes()
 }
 
-/// Reads a record and checks that it is whole.
+/// Decodes a record, and checks that it is complete.
 pub fn decode_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(RecordError::NoRecord);

@@ -1,10 +1,11 @@
 //! One member's copy of the machine, which recovers from a line that makes it panic.
 //!
-//! The core panics on overflow by design. A bug in the rules would therefore stop every member at the same line, and
-//! again after each restart. So each replica keeps its last snapshot and the records since. If a line panics, the
-//! replica restores the snapshot, applies the records again, and leaves that line out. Every member does so at the same
-//! place, because the line panics on every member. If it panicked on one member alone, the running hashes would differ,
-//! which is detected as a fork.
+//! The core panics on overflow by design. A bug in the rules would therefore stop every member at
+//! the same line, and again after each restart. So each replica keeps its last snapshot and the
+//! records since then. If a line panics, the replica restores the snapshot, applies the records
+//! again, and skips that line. Every member does so at the same position, because the line panics
+//! on every member. If it panicked on one member only, the running hashes would differ, which is
+//! detected as a fork.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,18 +14,19 @@ use crate::machine::{ApplyError, ClusterMachine, LogEntry, MACHINE_VERSIONS, Rec
 use crate::snapshot::SnapshotError;
 use crate::units::{EngineStamp, LogPosition};
 
-/// Number of records after which a replica takes a new snapshot. It bounds the memory for the records, and the time to
-/// apply them again.
+/// Number of records after which a replica takes a new snapshot. It limits the memory for the
+/// records, and the time to apply them again.
 const CHECKPOINT_RECORDS: usize = 20_000;
 
-/// The machine of one member, with a snapshot and records to recover from a line that makes it panic.
+/// The machine of one member, with a snapshot and records for recovering from a line that makes it
+/// panic.
 #[derive(Clone, Debug)]
 pub struct Replica {
     machine: ClusterMachine,
     checkpoint: Vec<u8>,
     /// The records since the checkpoint.
     since: VecDeque<KeptRecord>,
-    /// The lines that were left out, by the place of their record.
+    /// The lines that were skipped, by the position of their record.
     stoppers: BTreeMap<LogPosition, BTreeSet<u32>>,
 }
 
@@ -66,13 +68,14 @@ impl Replica {
         &mut self.machine
     }
 
-    /// Returns the lines that were left out since the last checkpoint, by the place of their record.
+    /// Returns the lines that were skipped since the last checkpoint, each with the position of its
+    /// record.
     pub fn lines_left_out(&self) -> impl Iterator<Item = (LogPosition, u32)> + '_ {
         let lines = self.stoppers.iter();
         lines.flat_map(|(position, lines)| lines.iter().map(|line| (*position, *line)))
     }
 
-    /// Applies the next record. A line that makes the machine panic is left out and refused.
+    /// Applies the next record. A line that makes the machine panic is skipped and refused.
     pub fn apply(
         &mut self,
         entry: &LogEntry<'_>,
@@ -94,7 +97,8 @@ impl Replica {
         }
     }
 
-    /// Applies the records since the checkpoint again, without the lines that make the machine panic.
+    /// Applies the records since the checkpoint again, without the lines that make the machine
+    /// panic.
     fn replay(&mut self) -> Result<(), ApplyError> {
         let knows = self.machine.knows;
         let position = self.machine.position();
@@ -124,7 +128,8 @@ impl Replica {
         }
     }
 
-    /// Takes a snapshot, from which the replica would begin again. Members take turns at storing theirs.
+    /// Takes a snapshot, from which the replica will recover if necessary. Members take turns at
+    /// storing their snapshots.
     pub fn take_checkpoint(&mut self) -> &[u8] {
         self.checkpoint = self.machine.snapshot();
         self.since.clear();

@@ -1,4 +1,4 @@
-//! One pool of the cluster: the core's pool, and for each of its requests the member to which it belongs.
+//! One pool of the cluster: the core's pool, and the owning member of each of its requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::line::PoolLineFields;
 use crate::units::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber};
 use crate::workers::{WorkerOpinion, WorkerTable};
 
-/// Priority of a request that runs already: it goes before all others.
+/// Priority of a request that is already running. It goes before all others.
 const HELD_PRIORITY: i64 = i64::MAX;
 
 /// A pool of the cluster, with the owners of its requests.
@@ -26,42 +26,45 @@ const HELD_PRIORITY: i64 = i64::MAX;
 pub(crate) struct ReplicatedPool {
     name: Arc<str>,
     pool: Pool,
-    /// The requests by the index of their handles.
+    /// The requests, by the index of their handles.
     requests: Vec<Option<OwnedRequest>>,
-    /// Requests in flight whose members have ended, by the time at which their slots are freed.
+    /// Requests in flight whose members have ended, ordered by the time at which their slots are
+    /// freed.
     orphans: BTreeSet<(ClusterMicros, u64, usize)>,
     config: PoolConfig,
     extras: PoolExtras,
-    /// Removals of workers on which nothing is in flight any more. They are applied right after the current event.
+    /// Removals of workers that have no requests in flight any more. They are applied right after
+    /// the current event.
     departing: Vec<WorkerChange>,
 }
 
-/// Parts of a pool of the cluster besides the core's pool, its requests and its configuration.
+/// The state of a cluster's pool that is not in the core's pool, its requests or its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PoolExtras {
     names: BoundedClientNames,
     workers: WorkerTable,
-    /// Number that the next request gets.
+    /// Sequence number of the next request.
     next_number: u64,
     /// True if the configuration in force no longer has the pool.
     closing: bool,
 }
 
-/// A request that waits or is in flight, and its owner.
+/// A request that is queued or in flight, and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OwnedRequest {
     pub(crate) id: Arc<str>,
     pub(crate) member: MemberNumber,
     /// Last epoch in which the member named the request.
     named_in: MemberEpoch,
-    /// Place of the request in the order of submits.
+    /// Sequence number of the request in the order of submits.
     number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     counted: Option<Box<CountedSubmit>>,
     pub(crate) in_flight: bool,
-    /// Place of the grant in the current epoch of the member; 0 if it was granted before that epoch, or not at all.
+    /// Position of the grant in the current epoch of the member; 0 if the request was granted
+    /// before that epoch, or not at all.
     granted_at: LogPosition,
-    /// True if the request ran already when it was submitted.
+    /// True if the request was already running when it was submitted.
     held: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     orphan_until: Option<ClusterMicros>,
@@ -69,7 +72,7 @@ pub(crate) struct OwnedRequest {
     worker: Option<Arc<str>>,
 }
 
-/// Parts of the machine that a pool needs while it applies an event.
+/// The parts of the machine that a pool needs while it applies an event.
 pub(crate) struct PoolContext<'a> {
     pub(crate) now: ClusterMicros,
     pub(crate) position: LogPosition,
@@ -86,12 +89,12 @@ pub(crate) struct LineSender {
     pub(crate) epoch: MemberEpoch,
 }
 
-/// Treatment of the requests in flight of a member whose epoch ends.
+/// What happens to the requests in flight of a member whose epoch ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndedFlights {
-    /// They keep their slots until this time, because the backends may still work on them.
+    /// The requests keep their slots until this time, because the backends may still work on them.
     KeepUntil(ClusterMicros),
-    /// Nothing works on them any more, so their slots are free.
+    /// Nothing works on the requests any more, so their slots are free.
     Free,
 }
 
@@ -144,7 +147,7 @@ impl ReplicatedPool {
         self.pool.waiting() == 0 && self.pool.in_flight() == 0
     }
 
-    /// Returns the requests that wait or are in flight, in the order of their handles.
+    /// Returns the requests that are queued or in flight, in the order of their handles.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &OwnedRequest> {
         self.requests.iter().flatten()
     }
@@ -171,7 +174,7 @@ impl ReplicatedPool {
         [pool, orphan, worker].into_iter().flatten().min()
     }
 
-    /// Applies the changes that are due by time.
+    /// Applies the changes that are now due because time has passed.
     pub(crate) fn pass_time(&mut self, live: usize, context: &mut PoolContext<'_>) {
         self.update_workers(live, context);
         while let Some(handle) = self.first_due_orphan(context) {
@@ -191,12 +194,13 @@ impl ReplicatedPool {
         (*until <= context.now).then_some(*handle)
     }
 
-    /// Applies a line that is neither a submit nor an end of a request nor about a worker.
+    /// Applies a line that is not a submit, not the end of a request and not about a worker.
     pub(crate) fn apply_other(&mut self, event: Event, context: &mut PoolContext<'_>) {
         self.apply(event, None, context);
     }
 
-    /// Submits a request. One that the pool knows already keeps its place or its slot.
+    /// Submits a request. A request that the pool already knows keeps its position in the queue, or
+    /// its slot.
     pub(crate) fn submit(
         &mut self,
         mut submit: Submit,
@@ -277,8 +281,8 @@ impl ReplicatedPool {
         }
     }
 
-    /// Keeps a request that the pool knows already in its place, if it is in the state that its member states. Returns
-    /// false if it must be submitted as a new one.
+    /// Keeps a request that the pool already knows, if its state agrees with what the member
+    /// states. Returns false if it must be submitted as a new request.
     fn take_up(
         &mut self,
         handle: usize,
@@ -291,9 +295,11 @@ impl ReplicatedPool {
         if request.member != sender.member {
             return false;
         }
-        // A grant since the member's join reaches the member, which will begin the request.
+        // The member will read a grant that was made since its join, and will then start the
+        // request.
         let is_coming = request.in_flight && request.granted_at.0 >= sender.epoch.0;
-        // If it was granted in an end of the log that was lost, it may run on another worker than in this state.
+        // A request that was granted in a lost end of the log may be running on another worker than
+        // in this state.
         let pinned = submit.pin.as_ref().map(|pin| &*pin.worker);
         let is_elsewhere =
             request.in_flight && pinned.is_some() && pinned != request.worker.as_deref();
@@ -310,8 +316,9 @@ impl ReplicatedPool {
             context.effects.decided(ClusterDecision::TakenUp { pool, id, member });
             return true;
         }
-        // Either it runs although it is queued here, or runs on another worker: it is submitted again with the highest
-        // priority. Or it was granted and its member never began it: it gives its slot back and is queued again.
+        // Either the request is running although it is queued here, or is running on another
+        // worker. It is submitted again with the highest priority. Or it was granted and its member
+        // never started it. Its slot is given back, and it is queued again.
         let (id, in_flight) = (request.id.clone(), request.in_flight);
         self.take(handle, context);
         let event = match in_flight {
@@ -322,7 +329,8 @@ impl ReplicatedPool {
         false
     }
 
-    /// Ends a request in flight with what it used. Does nothing to a request of another member, or one that waits.
+    /// Ends a request in flight with its usage. Does nothing to a request of another member, or to
+    /// a queued one.
     pub(crate) fn release(
         &mut self,
         event: Event,
@@ -357,7 +365,7 @@ impl ReplicatedPool {
         self.apply(event, None, context);
     }
 
-    /// Notes the first token of a member's request.
+    /// Applies the first token of a member's request.
     pub(crate) fn first_token(
         &mut self,
         event: Event,
@@ -376,8 +384,8 @@ impl ReplicatedPool {
         (request.member == member).then_some(handle)
     }
 
-    /// Ends the requests of a member whose epoch ends. Queued requests are cancelled, the latest first, so that few
-    /// other requests become heads of their queues meanwhile.
+    /// Ends the requests of a member whose epoch ends. Queued requests are cancelled, the latest
+    /// first, so that few other requests become heads of their queues meanwhile.
     pub(crate) fn end_member(
         &mut self,
         member: MemberNumber,
@@ -407,14 +415,14 @@ impl ReplicatedPool {
         }
     }
 
-    /// Ends all requests for which `ends` is true, the latest first.
+    /// Ends all requests for which `ends` is true, starting with the latest.
     fn end_where(&mut self, ends: impl Fn(&OwnedRequest) -> bool, context: &mut PoolContext<'_>) {
         for handle in self.latest_first(ends) {
             self.end_by_cluster(handle, context);
         }
     }
 
-    /// Returns the handles of the requests for which `is_one` is true, the latest first.
+    /// Returns the handles of the requests for which `is_one` is true, starting with the latest.
     fn latest_first(&self, is_one: impl Fn(&OwnedRequest) -> bool) -> Vec<usize> {
         let requests = self.requests.iter().enumerate();
         let found = requests.filter_map(|(handle, request)| {
@@ -441,7 +449,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Takes a request out of the table, just before the event that ends it.
+    /// Removes a request from the table, just before the event that ends the request.
     fn take(&mut self, handle: usize, context: &mut PoolContext<'_>) -> Option<OwnedRequest> {
         let request = self.requests.get_mut(handle)?.take()?;
         self.forget_orphan(handle, &request);
@@ -466,7 +474,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Forgets epochs and places of the log, which begin again.
+    /// Resets epochs and positions of the log, which start again in the new generation.
     pub(crate) fn begin_generation(&mut self) {
         for request in self.requests.iter_mut().flatten() {
             request.named_in = MemberEpoch(0);
@@ -474,7 +482,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Notes that a member joins. It acts only on grants from here on.
+    /// Records that a member joins. It acts only on grants from here on.
     pub(crate) fn begin_epoch(&mut self, member: MemberNumber) {
         let of_member = self.requests.iter_mut().flatten().filter(|it| it.member == member);
         of_member.for_each(|request| request.granted_at = LogPosition(0));
@@ -488,14 +496,14 @@ impl ReplicatedPool {
         self.extras.workers.forget_member(member);
     }
 
-    /// Brings the pool up to date with opinions, pauses and the number of live members.
+    /// Updates the pool's workers by opinions, pauses and the number of live members.
     pub(crate) fn update_workers(&mut self, live: usize, context: &mut PoolContext<'_>) {
         for change in self.extras.workers.changes(live, context.now) {
             self.apply(Event::Worker(change), None, context);
         }
     }
 
-    /// Takes over a configuration. Returns true if the pool was restored from its own snapshot.
+    /// Applies a new configuration. Returns true if the pool was restored from its own snapshot.
     pub(crate) fn set_config(
         &mut self,
         config: &PoolConfig,
@@ -524,8 +532,8 @@ impl ReplicatedPool {
         }
     }
 
-    /// Changes the limits that cannot change while a pool runs, by restoring the pool from a changed snapshot. Returns
-    /// true if any differed.
+    /// Changes the limits that cannot change while a pool runs, by restoring the pool from a
+    /// changed snapshot. Returns true if one of them has changed.
     fn set_fixed_limits(&mut self, config: &PoolConfig) -> bool {
         let mut snapshot = self.pool.snapshot();
         let before = snapshot.clone();
@@ -542,7 +550,7 @@ impl ReplicatedPool {
                 self.pool = pool;
                 true
             }
-            // A snapshot of a pool is a valid one, and these limits have no invalid values.
+            // The snapshot of a pool is always valid, and these limits have no invalid values.
             Err(_) => false,
         }
     }
@@ -566,7 +574,7 @@ impl ReplicatedPool {
         }
     }
 
-    /// Applies one event to the core's pool, and notes what it decides.
+    /// Applies one event to the core's pool, and records the resulting decisions.
     fn apply(
         &mut self,
         event: Event,
@@ -577,7 +585,7 @@ impl ReplicatedPool {
         while let Some((event, newcomer)) = next.take() {
             context.effects.pool_event(&self.name, context.now, &event);
             let mut outputs = CoreOutputs::default();
-            // Cannot fail: cluster time never goes back.
+            // This cannot fail, because cluster time never goes back.
             let _ = self.pool.apply(context.now.into(), event, &mut outputs);
             self.note_outputs(outputs, newcomer, context);
             next = self.departing.pop().map(|gone| (Event::Worker(gone), None));
@@ -643,7 +651,7 @@ impl ReplicatedPool {
     }
 }
 
-/// A pool in a snapshot, apart from the core's own snapshot.
+/// The part of a pool's snapshot that is not in the core's own snapshot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PoolSnapshotBody {

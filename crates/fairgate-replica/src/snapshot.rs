@@ -1,12 +1,13 @@
 //! Writes the whole machine as text, and restores it.
 //!
-//! The first line contains the machine without its pools. Two lines follow for each pool: its configuration and the
-//! owners of its requests, and the core's snapshot in the form of a journal's first line. Equal machines have equal
-//! snapshots, byte for byte, even if one was restored in between. So two members are equal if the hashes of their
-//! snapshots are.
+//! The first line contains the machine without its pools. Two lines follow for each pool: its
+//! configuration with the owners of its requests, and the core's snapshot in the form of a
+//! journal's first line. Equal machines have equal snapshots, byte for byte, even if one of them
+//! was restored from a snapshot. So two members are equal if the hashes of their snapshots are
+//! equal.
 //!
-//! The hashes of earlier records are not in it: after a restore, hashes in other members' records are compared from the
-//! place of the snapshot on.
+//! A snapshot does not contain the hashes of earlier records. After a restore, the hashes in other
+//! members' records are compared only from the position of the snapshot on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ struct MachineBody {
     pools: usize,
 }
 
-/// Error for bytes from which no machine can be restored.
+/// Reason why no machine can be restored from the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The snapshot has a version of the rules that this program does not know.
@@ -62,12 +63,12 @@ pub enum SnapshotError {
         /// The oldest and the newest version that this program knows.
         knows: (u32, u32),
     },
-    /// The bytes are not a snapshot, or not a whole one.
+    /// The bytes are not a snapshot, or not a complete one.
     #[error("line {line} of the snapshot: {problem}")]
     Bad {
         /// Number of the line, counted from 1.
         line: usize,
-        /// The fault of the line.
+        /// Error in the line.
         problem: String,
     },
 }
@@ -105,7 +106,7 @@ impl ClusterMachine {
             }
             _ => body,
         };
-        // Writing to memory cannot fail, and no map has keys that are not text or numbers.
+        // This cannot fail: it writes to memory, and all keys are texts or numbers.
         let mut bytes = serde_json::to_vec(&body).unwrap_or_default();
         bytes.push(b'\n');
         for pool in self.pools.values() {
@@ -118,7 +119,7 @@ impl ClusterMachine {
         bytes
     }
 
-    /// Restores a machine. Fails if this program does not know its version of the rules.
+    /// Restores a machine. Fails if this program does not know the snapshot's version of the rules.
     pub fn restore(bytes: &[u8]) -> Result<Self, SnapshotError> {
         Self::restore_knowing(bytes, MACHINE_VERSIONS)
     }
@@ -174,7 +175,7 @@ impl ClusterMachine {
     }
 }
 
-/// Returns the hash of a snapshot's bytes, which its taker states in the log.
+/// Returns the hash of a snapshot's bytes. The taker of the snapshot states this hash in the log.
 pub fn snapshot_hash(bytes: &[u8]) -> ShortHash {
     ShortHash::of(&blake3::hash(bytes))
 }

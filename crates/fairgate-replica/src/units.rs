@@ -5,7 +5,7 @@ use std::fmt;
 use fairgate_core::units::Micros;
 use serde::{Deserialize, Serialize};
 
-/// A moment of cluster time, or a span of it, in microseconds.
+/// A cluster time or a duration in cluster time, in microseconds.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterMicros(pub u64);
 
 impl ClusterMicros {
-    /// Creates a span from whole seconds.
+    /// Creates a duration of whole seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds * 1_000_000)
     }
 
-    /// Returns the moment that is `span` later; the latest moment there is, if the sum is beyond it.
+    /// Returns the time that is `span` later; the latest possible time on overflow.
     pub const fn after(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// Returns the span from `earlier` to this moment; 0 if `earlier` is later.
+    /// Returns the duration from `earlier` to this time; 0 if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
@@ -41,15 +41,16 @@ impl From<Micros> for ClusterMicros {
     }
 }
 
-/// The time that the engine's clock showed when it took a record, in microseconds since an arbitrary moment. It is only
-/// compared with the stamps of other records.
+/// Timestamp of a record: the engine's time when it accepted the record, in microseconds since an
+/// arbitrary moment. It is only compared with the timestamps of other records.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct EngineStamp(pub u64);
 
-/// The place of a record in the log of a generation. The first record has place 1; 0 is before all records.
+/// The position of a record in the log of a generation. The first record has position 1; 0 is
+/// before all records.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -57,28 +58,28 @@ pub struct EngineStamp(pub u64);
 pub struct LogPosition(pub u64);
 
 impl LogPosition {
-    /// Returns the place after this one.
+    /// Returns the next position.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// The number that the cluster gave to one process. It is never given again.
+/// The number that the cluster gave to one process. No other process ever gets it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct MemberNumber(pub u64);
 
-/// One membership of a process, from a join to its end. The number is the position of the `join` in the log; 0 means
-/// none.
+/// One membership of a process, from a join to its end. The number is the position of the `join` in
+/// the log; 0 means none.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct MemberEpoch(pub u64);
 
-/// Number of bytes of a hash that records and messages contain.
+/// Number of bytes of a hash in records and messages.
 const SHORT_BYTES: usize = 8;
 
 /// The first bytes of a hash, as 16 hexadecimal digits in text.
@@ -93,7 +94,7 @@ impl ShortHash {
         Self(short)
     }
 
-    /// Reads 16 hexadecimal digits.
+    /// Parses 16 hexadecimal digits; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if text.len() != 2 * SHORT_BYTES || !text.bytes().all(is_hex) {

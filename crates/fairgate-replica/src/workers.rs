@@ -1,9 +1,10 @@
-//! Combines what the cluster knows of each worker into one state for its pool.
+//! Combines all statements about a worker into one state for its pool.
 //!
-//! Three sources state something about a worker: the configuration and operators (state, slots, rates), providers that
-//! accept no requests for a while (pauses), and each member (whether the worker answers it). A worker is down when
-//! **more than half of the live members** say so. While it is down, it is paused for the longest `wait` that these
-//! members stated when it went down; after that it is `overloaded`, so that new requests that only it could serve are
+//! Three sources make statements about a worker: the configuration and operators (state, slots,
+//! rates), providers that temporarily accept no requests (pauses), and each member (whether the
+//! worker answers it). A worker is down if **more than half of the live members** say so. While it
+//! is down, it is first paused for the longest `wait` that these members stated when it went down.
+//! After that it is `overloaded`, so that new requests that only this worker could serve are
 //! refused. A worker that is paused for several reasons is paused until the last pause ends.
 
 use std::collections::BTreeMap;
@@ -14,29 +15,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{ClusterMicros, MemberNumber};
 
-/// The workers of one pool by name.
+/// The workers of one pool, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct WorkerTable {
     by_name: BTreeMap<Arc<str>, WorkerStanding>,
 }
 
-/// State of one worker, with the statements it is computed from.
+/// The state of one worker, with the statements from which it is computed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerStanding {
     /// State that the configuration or an operator stated, without the opinions of members.
     #[serde(with = "worker_state")]
     stated: WorkerState,
-    /// Time until which the worker's provider accepts nothing.
+    /// Time until which the worker's provider accepts no requests.
     paused_until: ClusterMicros,
     opinions: BTreeMap<MemberNumber, WorkerOpinion>,
     /// Time until which requests wait for the worker; `None` while it is not down.
     down_until: Option<ClusterMicros>,
-    /// True if the worker is removed as soon as nothing is in flight on it.
+    /// True if the worker will be removed when it has no more requests in flight.
     leaving: bool,
-    /// Requests in flight on the worker.
+    /// Number of requests in flight on the worker.
     flights: u64,
-    /// The state that the pool was last given.
+    /// The last state that was passed to the pool.
     #[serde(with = "worker_state")]
     given_state: WorkerState,
     given_pause: ClusterMicros,
@@ -63,7 +64,7 @@ impl WorkerStanding {
         }
     }
 
-    /// Decides again whether the worker is down, given the number of live members.
+    /// Computes whether the worker is down. `live` is the number of live members.
     fn count_opinions(&mut self, live: usize, now: ClusterMicros) {
         let down = || self.opinions.values().filter(|opinion| !opinion.up);
         if down().count() * 2 <= live {
@@ -92,7 +93,7 @@ impl WorkerStanding {
     /// Returns the change that the pool must apply; `None` if the pool is up to date.
     fn change(&mut self, name: &Arc<str>, now: ClusterMicros) -> Option<WorkerChange> {
         let (state, pause) = (self.state(now), self.pause(now));
-        // The pool ends a pause by itself, so that needs no event.
+        // The pool ends a pause without an event.
         let given_pause = if self.given_pause > now { self.given_pause } else { ClusterMicros(0) };
         if (state, pause) == (self.given_state, given_pause) {
             return None;
@@ -108,8 +109,8 @@ impl WorkerStanding {
 }
 
 impl WorkerTable {
-    /// Adds a worker that the configuration has, or changes it, and returns the change for the pool. A worker that was
-    /// about to be removed stays.
+    /// Adds or changes a worker of the configuration, and returns the change for the pool. A worker
+    /// that was about to be removed is kept.
     pub(crate) fn add(&mut self, change: WorkerChange, now: ClusterMicros) -> Option<WorkerChange> {
         if let Some(standing) = self.by_name.get_mut(&*change.name) {
             standing.leaving = false;
@@ -117,8 +118,8 @@ impl WorkerTable {
         self.state(change, None, now)
     }
 
-    /// Notes a change that a line states, and returns the change for the pool. Changes of a worker that is about to be
-    /// removed are ignored.
+    /// Applies a change that a line states, and returns the change for the pool. Changes of a
+    /// worker that is about to be removed are ignored.
     pub(crate) fn state(
         &mut self,
         mut change: WorkerChange,
@@ -146,8 +147,8 @@ impl WorkerTable {
         Some(change)
     }
 
-    /// Removes a worker, at once if nothing is in flight on it. Otherwise it takes no new requests and is removed when
-    /// the last one ends.
+    /// Removes a worker, at once if it has no requests in flight. Otherwise it gets no new
+    /// requests, and is removed when the last one ends.
     pub(crate) fn remove(&mut self, name: &Arc<str>, now: ClusterMicros) -> Option<WorkerChange> {
         let standing = self.by_name.get_mut(name)?;
         standing.leaving = true;
@@ -170,7 +171,8 @@ impl WorkerTable {
         }
     }
 
-    /// Counts a request that has ended on a worker. Returns the change for the pool if this removes the worker.
+    /// Counts the end of a request on a worker. Returns the change for the pool if this removes the
+    /// worker.
     pub(crate) fn end_flight(&mut self, name: &Arc<str>) -> Option<WorkerChange> {
         let standing = self.by_name.get_mut(name)?;
         standing.flights = standing.flights.saturating_sub(1);
@@ -180,7 +182,7 @@ impl WorkerTable {
         }
     }
 
-    /// Notes a member's opinion; ignored if the pool does not have the worker.
+    /// Records a member's opinion. It is ignored if the pool does not have the worker.
     pub(crate) fn note_opinion(&mut self, member: MemberNumber, name: &str, is: WorkerOpinion) {
         if let Some(standing) = self.by_name.get_mut(name) {
             standing.opinions.insert(member, is);
@@ -194,7 +196,8 @@ impl WorkerTable {
         });
     }
 
-    /// Returns the changes for the pool that follow from time, opinions and the number of live members.
+    /// Returns the changes for the pool that result from time, opinions and the number of live
+    /// members.
     pub(crate) fn changes(&mut self, live: usize, now: ClusterMicros) -> Vec<WorkerChange> {
         let changed = self.by_name.iter_mut().filter_map(|(name, standing)| {
             standing.count_opinions(live, now);
@@ -203,7 +206,8 @@ impl WorkerTable {
         changed.collect()
     }
 
-    /// Returns the next time after `now` at which a worker changes by time alone; `None` if there is none.
+    /// Returns the next time after `now` at which a worker changes only because time has passed;
+    /// `None` if there is none.
     pub(crate) fn next_change(&self, now: ClusterMicros) -> Option<ClusterMicros> {
         let timers = self.by_name.values().filter_map(|standing| standing.down_until);
         timers.filter(|until| *until > now).min()

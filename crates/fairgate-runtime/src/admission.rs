@@ -1,4 +1,4 @@
-//! A request between its submit and its answer.
+//! A submitted request, until its answer has arrived.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,9 +14,10 @@ use crate::message::PoolMessage;
 use crate::permit::Permit;
 use crate::submitted_request::{AdmissionAnswer, AdmissionTicket, SubmittedRequest};
 
-/// A submitted request that waits for its answer, as a future. Dropping the future before it is ready withdraws the
-/// request. A request that is still queued is cancelled. A request that was already granted is released with 0 tokens:
-/// its caller never received the grant, and a request that never ran is not charged.
+/// A future that waits for the answer to a submitted request. If it is dropped before it is ready,
+/// the request is withdrawn: a queued request is cancelled, and a granted one is released with 0
+/// tokens. The caller of the granted request never received the grant, and a request that never ran
+/// is not charged.
 pub(crate) struct Admission {
     mailbox: Arc<TaskMailbox<PoolMessage>>,
     name: SubmittedRequest,

@@ -1,5 +1,5 @@
-//! Refusals of a gate. A refusal states the limit that was reached, its current and greatest value, and the time after
-//! which to retry.
+//! Refusals of a gate. A refusal states the reached limit, the limit's current and maximum value,
+//! and the time after which to retry.
 
 use std::time::Duration;
 
@@ -12,21 +12,23 @@ pub enum AdmitError {
     /// another request.
     #[error("refused: {}{}", reason.code(), fullness(limit.as_ref()))]
     Rejected {
-        /// Reason of the rejection, which names the check that the request failed.
+        /// Reason of the rejection. It names the check that the request failed.
         reason: RejectionReason,
-        /// Limit that was reached, with its current and greatest value; `None` if the reason is no limit.
+        /// The reached limit, with its current and maximum value; `None` if the reason is not a
+        /// limit.
         limit: Option<RejectionLimit>,
         /// Expected wait of one more request of the same flow; `None` if unknown, or if a retry would not help.
         expected_wait: Option<Duration>,
         /// Time after which to retry; `None` if a retry would not help.
         retry_after: Option<Duration>,
     },
-    /// The request waited for the longest time allowed, which is the shorter of its own timeout and the pool's.
+    /// The request waited for the maximum time allowed, which is the shorter of its own timeout and
+    /// the pool's.
     #[error("waited {waited:?}, and no longer than {limit:?} is allowed")]
     Expired {
         /// Time that the request waited.
         waited: Duration,
-        /// Longest time that the request was allowed to wait.
+        /// Maximum time that the request was allowed to wait.
         limit: Duration,
         /// Expected wait of one more request of the same flow; `None` if unknown.
         expected_wait: Option<Duration>,
@@ -91,7 +93,7 @@ impl AdmitError {
     }
 }
 
-/// Error that a call was not carried out, because the gate's task has ended.
+/// Error of a call that was not executed, because the gate's task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateClosedError {
     /// The gate was drained.

@@ -1,4 +1,5 @@
-//! The pool's clock, in microseconds since the pool's epoch. A restart never moves the clock back.
+//! The pool's clock, in microseconds since the pool's epoch. It never goes back, even after a
+//! restart.
 
 use std::time::Duration;
 
@@ -27,8 +28,9 @@ impl PoolClock {
         Micros(self.epoch.0.saturating_add(elapsed))
     }
 
-    /// Returns the instant at which this clock shows `at`. A time before the clock's start gives the start, and a time
-    /// more than a hundred years after the start gives the start plus a hundred years.
+    /// Returns the instant at which this clock shows `at`. For a time before the clock's start,
+    /// this is the start. For a time more than a hundred years after the start, it is the start
+    /// plus a hundred years.
     pub(crate) fn instant(&self, at: Micros) -> Instant {
         let after = Duration::from_micros(at.0.saturating_sub(self.epoch.0));
         self.started + after.min(DEADLINE_MAX)

@@ -1,8 +1,8 @@
-//! Expected wait of a request of a flow: the number of the flow's requests that must be granted until this one is,
-//! itself included, ÷ the flow's grants per second in the last minute.
+//! Computes the expected wait of a request: the number of requests in its flow that must be granted
+//! up to and including this one, ÷ the flow's grants per second in the last minute.
 //!
-//! Only the function `expected_wait` of this module computes this time. The time is not clamped; `retry-after` is the
-//! same time, clamped.
+//! Only the function `expected_wait` of this module computes this time. `retry-after` is the same
+//! time, limited to a range.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::flow_totals::FlowTotals;
 const MINUTE_US: u64 = 60_000_000;
 const BUCKETS: usize = 12;
 const BUCKET_US: u64 = MINUTE_US / BUCKETS as u64;
-/// Shortest `retry_after` of a refusal.
+/// Minimum `retry_after` of a refusal.
 const RETRY_LEAST: Duration = Duration::from_secs(1);
 
-/// Grants of a flow in the last minute, counted in buckets of five seconds.
+/// Counts the grants of a flow in the last minute, in buckets of five seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct RecentGrants {
     /// Time at which counting began.
@@ -69,29 +69,30 @@ impl RecentGrants {
         (now.0 / BUCKET_US).saturating_sub(BUCKETS as u64 - 1)
     }
 
-    /// Returns the time until `ahead` requests are granted, at the rate of the last minute: requests ahead × observed
-    /// time ÷ grants. `None` if nothing was granted in that minute.
+    /// Returns the time until `ahead` requests are granted, at the rate of the last minute: `ahead`
+    /// × observed time ÷ grants. `None` if nothing was granted in that minute.
     pub fn expected_wait(&self, ahead: u64, now: Micros) -> Option<Duration> {
         expected_wait(ahead, self.count(now), self.observed(now))
     }
 
-    /// Returns the time after which to retry: the expected wait, but at least one second and at most `most`. If nothing
-    /// was granted in the last minute, the result is the observed time, within the same bounds.
+    /// Returns the time after which to retry: the expected wait, but at least one second and at
+    /// most `most`. If nothing was granted in the last minute, the observed time is used instead of
+    /// the expected wait.
     pub fn retry_after(&self, ahead: u64, now: Micros, most: Duration) -> Duration {
         let wait = self.expected_wait(ahead, now).unwrap_or_else(|| self.observed(now));
         wait.clamp(RETRY_LEAST, most.max(RETRY_LEAST))
     }
 }
 
-/// Returns the time until `ahead` requests are granted, if `grants` were granted in `observed`: ahead × observed ÷
-/// grants. `None` if `grants` is 0.
+/// Returns the time until `ahead` requests are granted, if `grants` requests were granted in the
+/// time `observed`: `ahead` × `observed` ÷ `grants`. `None` if `grants` is 0.
 pub fn expected_wait(ahead: u64, grants: u64, observed: Duration) -> Option<Duration> {
     let micros = observed.as_micros().saturating_mul(u128::from(ahead));
     let micros = micros.checked_div(u128::from(grants))?;
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
 }
 
-/// Grants of a flow in the last minute, and its totals.
+/// Grants of a flow in the last minute, and the flow's totals.
 #[derive(Clone, Debug)]
 pub struct FlowGrants {
     /// Names of the flow and of the flows around it, from the root down.
@@ -100,14 +101,15 @@ pub struct FlowGrants {
     pub grants: u64,
     /// Time over which `grants` were counted, at most one minute.
     pub observed: Duration,
-    /// Tokens that the flow asked for and got since its counting began.
+    /// Cost that the flow has asked for and got since its counting began, in the unit of the pool.
     pub totals: FlowTotals,
 }
 
-/// Separator between the names of a path in a key. No name contains it.
+/// Separator between the names of a path in a key. Names never contain it.
 const SEPARATOR: char = '\0';
 
-/// Queue lengths, recent grants and totals of the flows that have requests, or had some in the last minute.
+/// Queue lengths, recent grants and totals of the flows that have requests or had some in the last
+/// minute.
 #[derive(Debug, Default)]
 pub(crate) struct FlowRates {
     flows: HashMap<Arc<str>, FlowRate>,
@@ -120,7 +122,7 @@ pub(crate) struct FlowRates {
 struct FlowRate {
     waiting: u64,
     in_flight: u64,
-    /// Time of the last request that came, was granted or ended.
+    /// Time at which a request last arrived, was granted or ended.
     touched: Micros,
     grants: RecentGrants,
     totals: FlowTotals,
@@ -139,7 +141,7 @@ impl FlowRate {
 }
 
 impl FlowRates {
-    /// Returns the key of a flow, which is the joined names of its path.
+    /// Returns the key of a flow: the names of its path, joined by the separator.
     pub(crate) fn key(path: &[&str]) -> Arc<str> {
         let mut key = String::with_capacity(path.iter().map(|name| name.len() + 1).sum());
         for (depth, name) in path.iter().enumerate() {
@@ -151,12 +153,12 @@ impl FlowRates {
         key.into()
     }
 
-    /// Returns empty rates of a pool whose counting begins at `since`.
+    /// Returns the rates of a new pool, whose counting begins at `since`.
     pub(crate) fn new(since: Micros) -> Self {
         Self { all: FlowTotals::new(since), ..Self::default() }
     }
 
-    /// Counts a request of this cost that came and was not queued.
+    /// Counts the arrival of a request with this cost that was not queued.
     pub(crate) fn ask(&mut self, flow: &Arc<str>, at: Micros, cost: u64) {
         self.sweep(at);
         let rate = self.flows.entry(flow.clone()).or_insert_with(|| FlowRate::new(at));
@@ -165,7 +167,7 @@ impl FlowRates {
         self.all.ask(cost);
     }
 
-    /// Counts a request of this cost that came and was queued.
+    /// Counts the arrival of a request with this cost that was queued.
     pub(crate) fn begin_wait(&mut self, flow: &Arc<str>, at: Micros, cost: u64) {
         self.sweep(at);
         let rate = self.flows.entry(flow.clone()).or_insert_with(|| FlowRate::new(at));
@@ -181,7 +183,7 @@ impl FlowRates {
         }
     }
 
-    /// Counts a grant at its cost.
+    /// Counts a grant with its cost.
     pub(crate) fn grant(&mut self, flow: &str, at: Micros, cost: u64, waited: Micros) {
         self.all.grant(cost, waited);
         if let Some(rate) = self.flows.get_mut(flow) {
@@ -193,7 +195,8 @@ impl FlowRates {
         }
     }
 
-    /// Counts the end of a granted request, which used `difference` tokens more than its grant was counted at.
+    /// Counts the end of a granted request. `difference` is the number of tokens that it used
+    /// beyond the cost of its grant.
     pub(crate) fn end_flight(&mut self, flow: &str, at: Micros, difference: i64) {
         self.all.correct(difference);
         if let Some(rate) = self.flows.get_mut(flow) {
@@ -203,8 +206,8 @@ impl FlowRates {
         }
     }
 
-    /// Counts a request in another flow, because a new policy puts it there. What it asked for and got stays where it
-    /// was counted.
+    /// Counts a request in another flow, because a new policy puts the request there. Tokens that
+    /// were already counted stay with the old flow.
     pub(crate) fn move_request(&mut self, from: &str, to: &Arc<str>, waits: bool, at: Micros) {
         if let Some(rate) = self.flows.get_mut(from) {
             match waits {
@@ -219,7 +222,7 @@ impl FlowRates {
         }
     }
 
-    /// Forgets flows without requests that a new policy does not have.
+    /// Forgets flows that have no requests and do not exist in the new policy.
     pub(crate) fn keep_paths_of(&mut self, policy: &Policy) {
         self.flows.retain(|key, rate| {
             rate.waiting > 0 || rate.in_flight > 0 || is_path(policy, key.split(SEPARATOR))
@@ -243,7 +246,8 @@ impl FlowRates {
         }
     }
 
-    /// Returns the expected wait of the last queued request of a flow.
+    /// Returns the expected wait of the last queued request of a flow; `None` if the flow had no
+    /// grants in the last minute.
     pub(crate) fn of_flow(&self, flow: &str, now: Micros) -> Option<Duration> {
         let FlowRate { waiting, grants, .. } = self.flows.get(flow)?;
         grants.expected_wait(*waiting, now)
@@ -265,7 +269,7 @@ impl FlowRates {
         self.all
     }
 
-    /// Forgets flows that have no requests, and had none in the last minute; runs at most once a minute.
+    /// Forgets flows without requests now and in the last minute. Runs at most once a minute.
     fn sweep(&mut self, now: Micros) {
         if now.0.saturating_sub(self.swept.0) >= MINUTE_US {
             self.swept = now;
@@ -278,7 +282,7 @@ impl FlowRates {
     }
 }
 
-/// Returns true if these names are the way from the root of a policy to a queue.
+/// Returns true if these names are a path from the root of a policy to a queue.
 fn is_path<'a>(policy: &Policy, names: impl Iterator<Item = &'a str>) -> bool {
     let mut node = Some(&**policy.root());
     for name in names {

@@ -1,5 +1,6 @@
-//! The view of a pool for observers: its flows, and the requests in flight. The requests that wait are counted, not copied,
-//! so a look costs the same with ten or with ten thousand of them.
+//! The state of a pool for observers: its flows, and the requests in flight. Waiting requests are
+//! counted but not copied, so reading the state costs the same with ten waiting requests as with
+//! ten thousand.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ pub struct FlowCounts {
     pub fairness: Vec<NodeFairness>,
     /// Recent grants and totals of each leaf flow; the entry with an empty path is the whole pool.
     pub grants: Vec<FlowGrants>,
-    /// Requests that may be in flight at once.
+    /// Maximum number of requests in flight at once.
     pub capacity: u64,
     /// Number of requests in flight.
     pub in_flight: u64,
@@ -30,18 +31,18 @@ pub struct FlowCounts {
     pub waiting: u64,
     /// Time on the pool's clock.
     pub now: Micros,
-    /// Time for which the pool's task was busy with this.
+    /// Time for which the pool's task was busy with computing this.
     pub took: Duration,
 }
 
-/// State of a pool without the requests that wait.
+/// State of a pool without its waiting requests.
 #[derive(Clone, Debug)]
 pub struct PoolFlows {
-    /// The state; of its requests, it has those in flight.
+    /// State of the pool. Of the requests, it contains only those in flight.
     pub state: Snapshot,
     /// Counts of the flows.
     pub counts: FlowCounts,
-    /// Waiting requests of owners that the policy does not name.
+    /// Owners that the policy has no flow for, with the number of their waiting requests.
     pub owners: Vec<(Arc<RequestOwner>, u64)>,
 }
 

@@ -1,12 +1,14 @@
-//! Sums of a flow since its counting began: the tokens that it asked for and got, and the waits of its requests.
+//! Sums of a flow since its counting began: the cost of the requests that arrived and of those that
+//! were granted, and their waits.
 //!
-//! The meter of the core forgets idle flows, so that names seen once cost no memory. These sums live longer, and their
-//! beginning `since` is part of them: who compares two readings knows if they are of one count.
+//! The meter of the core forgets idle flows, so that names that are seen only once cost no memory.
+//! These sums are kept longer. Each contains the time `since` at which it began, so that two
+//! readings can be compared only if they belong to the same count.
 
 use fairgate_core::units::Micros;
 
-/// Upper bounds of the buckets of a wait, in microseconds: from one millisecond to ten minutes. The last bucket has no
-/// bound. `/metrics` has the same buckets.
+/// Upper bounds of the buckets of a wait, in microseconds, from one millisecond to ten minutes.
+/// Waits above the last bound are counted in one more bucket. `/metrics` has the same buckets.
 pub const WAIT_BOUNDS: [Micros; 18] = [
     Micros(1_000),
     Micros(2_500),
@@ -28,8 +30,8 @@ pub const WAIT_BOUNDS: [Micros; 18] = [
     Micros(600_000_000),
 ];
 
-/// Number of grants by the time that the granted request had waited: one count for each bound in [`WAIT_BOUNDS`], and
-/// one for longer waits.
+/// Number of grants by the time that the granted request had waited. There is one count for each
+/// bound in [`WAIT_BOUNDS`], and one for longer waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts(pub [u32; WAIT_BOUNDS.len() + 1]);
 
@@ -40,15 +42,16 @@ impl WaitCounts {
         self.0[bucket] = self.0[bucket].wrapping_add(1);
     }
 
-    /// Adds the counts of other requests.
+    /// Adds the counts of `other`, which belong to other requests.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(other.0) {
             *count = count.wrapping_add(more);
         }
     }
 
-    /// Returns the counts that were added since an earlier reading of the same count. The counts wrap around, so the
-    /// result is right as long as fewer than 2³² waits lie between the readings.
+    /// Returns the waits that were counted since an earlier reading of the same count. The counts
+    /// wrap around, so the result is right if fewer than 2³² waits were counted between the
+    /// readings.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = *self;
         for (count, before) in difference.0.iter_mut().zip(earlier.0) {
@@ -63,47 +66,48 @@ impl WaitCounts {
     }
 }
 
-/// Sums of a flow since `since`. The tokens are weighted, as a policy charges them.
+/// Sums of a flow since the time `since`. Amounts are in the unit of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowTotals {
-    /// The pool's time at which these sums were 0. A flow that was forgotten and came again has a later one.
+    /// The pool's time at which these sums were 0. If a flow is forgotten and comes again, it has a
+    /// later time.
     pub since: Micros,
-    /// Tokens that the flow's requests were expected to cost when they came, whether they were granted or not.
+    /// Expected cost of the flow's requests at their arrival, whether they were granted or not.
     pub asked: u64,
-    /// Tokens that the flow was served: a grant counts at its cost, which is corrected to the real usage at the end of
-    /// the request. So this sum may fall.
+    /// Cost of the flow's granted requests. A grant counts with its expected cost, which is
+    /// corrected to the real usage when the request ends. So this sum may fall.
     pub got: i64,
     /// Number of grants since then.
     pub granted: u64,
-    /// Grants by the time that they waited.
+    /// Number of grants, by the time that the request waited.
     pub waits: WaitCounts,
 }
 
 impl FlowTotals {
-    /// Returns empty sums that begin at `since`.
+    /// Returns sums of 0 that begin at `since`.
     pub(crate) fn new(since: Micros) -> Self {
         Self { since, ..Self::default() }
     }
 
-    /// Adds a request that came.
+    /// Adds a request that has arrived.
     pub(crate) fn ask(&mut self, cost: u64) {
         self.asked = self.asked.saturating_add(cost);
     }
 
-    /// Adds a grant at its cost.
+    /// Adds a grant with its cost.
     pub(crate) fn grant(&mut self, cost: u64, waited: Micros) {
         self.granted += 1;
         self.waits.note(waited);
         self.correct(i64::try_from(cost).unwrap_or(i64::MAX));
     }
 
-    /// Adds the difference between what a request used and what its grant was counted at.
+    /// Adds the difference between the usage of a request and the cost of its grant.
     pub(crate) fn correct(&mut self, difference: i64) {
         self.got = self.got.saturating_add(difference);
     }
 
-    /// Returns what was added since an earlier reading. If the earlier reading is of another count, all of this one was
-    /// added since.
+    /// Returns the difference to an earlier reading. If the earlier reading belongs to another
+    /// count, returns the whole sums.
     pub fn since_reading(&self, earlier: Option<&Self>) -> Self {
         let Some(earlier) = earlier.filter(|earlier| earlier.since == self.since) else {
             return *self;

@@ -62,21 +62,21 @@ pub struct Gate {
 /// State that all gates of a pool share with its task.
 pub(crate) struct GateShared {
     pub(crate) mailbox: Arc<TaskMailbox<PoolMessage>>,
-    /// Bounds the number of unread submits and operator calls. The task returns a permit of this semaphore when it
-    /// reads such a message.
+    /// Limits the number of unread submits and operator calls. The task returns a permit of this
+    /// semaphore when it reads such a message.
     pub(crate) turns: Semaphore,
     tickets: AtomicU64,
     /// Allows one copy of the pool at a time for [`Gate::whereabouts`].
     copies: Semaphore,
-    /// Semaphore without permits, on which callers wait for the end of the task. It is closed when the task has ended,
-    /// which wakes them.
+    /// Semaphore without permits, on which callers wait for the end of the task. It is closed when
+    /// the task has ended, and this wakes the callers.
     pub(crate) over: Semaphore,
     /// Result of the drain; set only if the task was drained.
     pub(crate) outcome: OnceLock<DrainResult>,
 }
 
-/// Value that all clones of a gate share. Its `Drop` runs when the last clone is gone, and begins a drain without a
-/// deadline.
+/// Value that all clones of a gate share. When the last clone is dropped, its `Drop` begins a drain
+/// without a deadline.
 struct GateHandle {
     shared: Arc<GateShared>,
 }
@@ -99,7 +99,8 @@ impl GateShared {
         }
     }
 
-    /// Waits for a free turn to send a message. The task frees the turn when it has read the message.
+    /// Waits for a free turn, so that a message may be sent. The task frees the turn when it has
+    /// read the message.
     async fn wait_turn(&self) -> Result<(), GateClosedError> {
         let turn = self.turns.acquire().await.map_err(|_| closed(&self.mailbox))?;
         turn.forget();
@@ -116,8 +117,8 @@ impl Gate {
         &self.handle.shared
     }
 
-    /// Requests a slot, and waits for it at most as long as the submit's `timeout` and the pool's `queue_timeout`
-    /// allow; after that the request is refused as [`AdmitError::Expired`].
+    /// Requests a slot, and waits for it at most for the shorter of the submit's `timeout` and the
+    /// pool's `queue_timeout`. After that, the request is refused as [`AdmitError::Expired`].
     ///
     /// The future may be dropped at any time; the request then leaves the queue and is not charged. If the request was
     /// granted but the caller has not received the grant yet, the slot is given back with 0 tokens, because the request
@@ -131,7 +132,7 @@ impl Gate {
         Admission::submit(&shared.mailbox, submit, ticket)?.await
     }
 
-    /// Holds a flow, so that none of its requests are granted until [`Gate::resume`].
+    /// Holds a flow: none of its requests are granted until [`Gate::resume`].
     pub async fn hold(&self, by: Attribute, flow: &str) -> Result<(), GateChangeError> {
         self.change(Event::Hold { by, flow: flow.into() }).await
     }
@@ -151,7 +152,7 @@ impl Gate {
         self.change(Event::Weight { by, flow: flow.into(), weight }).await
     }
 
-    /// Sets how many requests of a flow may be in flight; `None` removes the cap.
+    /// Sets the maximum number of a flow's requests in flight; `None` removes the cap.
     pub async fn set_cap(
         &self,
         by: Attribute,
@@ -161,7 +162,7 @@ impl Gate {
         self.change(Event::Cap { by, flow: flow.into(), slots }).await
     }
 
-    /// Sets how many requests of the pool may be in flight.
+    /// Sets the maximum number of the pool's requests in flight.
     pub async fn set_capacity(&self, slots: u64) -> Result<(), GateChangeError> {
         self.change(Event::Capacity { slots }).await
     }
@@ -178,7 +179,7 @@ impl Gate {
         self.change(Event::Worker(change)).await
     }
 
-    /// Changes a worker and pauses it until `until`. Requests that wait for the worker stay queued.
+    /// Changes a worker and pauses it until `until`. Requests for the worker stay queued.
     pub async fn pause_worker(
         &self,
         mut change: WorkerChange,
@@ -214,8 +215,8 @@ impl Gate {
         Ok(found)
     }
 
-    /// Returns for each flow of every active node the tokens that the flow got, the tokens that it was due, the bound
-    /// on the difference of the two, and the flow's lag.
+    /// Returns, for each flow of every active node, the tokens that the flow got, the tokens that
+    /// it was due, the bound on the difference between the two, and the flow's lag.
     pub async fn fairness(&self) -> Result<Vec<NodeFairness>, GateClosedError> {
         self.run_on_pool(|pool_task, _| pool_task.pool().fairness()).await
     }
@@ -244,27 +245,29 @@ impl Gate {
         self.run_on_pool(|pool_task, _| pool_task.pool().snapshot()).await
     }
 
-    /// Closes the gate. Queued and new requests are refused as [`AdmitError::Draining`]; requests in flight may finish
-    /// within `grace`. Then the task writes the rest of the journal and the state file, and ends. The result has the
-    /// number of permits that had not ended after `grace`.
+    /// Closes the gate. Queued and new requests are refused as [`AdmitError::Draining`]. Requests
+    /// in flight may finish within `grace`. Then the task writes the rest of the journal and the
+    /// state file, and ends. The result contains the number of permits that had not ended after
+    /// `grace`.
     ///
     /// A further call waits for the end of the same drain. If it sets an earlier deadline than the calls before it,
     /// that deadline applies to all of them.
     pub async fn drain(&self, grace: Duration) -> Result<DrainResult, GateClosedError> {
         let shared = self.shared();
         let until = Some(Instant::now() + grace.min(DEADLINE_MAX));
-        // The send fails if the task has ended or is about to.
+        // Sending fails if the task has ended or is about to end.
         let _ = shared.mailbox.send(PoolMessage::Drain { until });
         let _ = shared.over.acquire().await;
         shared.outcome.get().cloned().ok_or(GateClosedError::Gone)
     }
 
-    /// Returns the state of the pool without the requests that wait, which no look has to copy.
+    /// Returns the state of the pool without its waiting requests, which would be expensive to
+    /// copy.
     pub async fn flows(&self) -> Result<PoolFlows, GateClosedError> {
         self.run_on_pool(PoolFlows::of).await
     }
 
-    /// Returns the counts of all flows. This reads flows and no requests.
+    /// Returns the counts of all flows. It reads only flows, and no requests.
     pub async fn flow_counts(&self) -> Result<FlowCounts, GateClosedError> {
         self.run_on_pool(FlowCounts::of).await
     }
@@ -292,7 +295,7 @@ impl Gate {
     }
 }
 
-/// Answer of the task about a request, before anything expensive is computed.
+/// The task's answer about a request, before the expensive part is computed.
 enum RequestLookup {
     /// The complete answer; `None` if the request is unknown.
     Seen(Option<RequestLocation>),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// State of a gate at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateStatus {
-    /// Requests that may be in flight at once.
+    /// Maximum number of requests in flight at once.
     pub capacity: u64,
     /// Requests in flight now.
     pub in_flight: u64,
@@ -30,7 +30,7 @@ pub struct GateCounts {
     pub rejected: u64,
     /// Requests that timed out in the queue.
     pub expired: u64,
-    /// Requests whose caller left while the request was queued, or before the caller received the grant.
+    /// Requests whose callers left while they were queued, or before the caller received the grant.
     pub abandoned: u64,
     /// Requests that were refused because the gate was draining.
     pub drained: u64,
@@ -49,7 +49,7 @@ pub struct GateCounts {
 pub struct JournalHealth {
     /// Current status of the journal.
     pub status: JournalStatus,
-    /// Events that are in no file, because the journal had stopped.
+    /// Events that are missing in the files, because the journal had stopped.
     pub events_lost: u64,
     /// Number of times that the journal has stopped. After each stop, the next file's name ends in `-gap`.
     pub gaps: u64,
@@ -90,5 +90,5 @@ pub struct DrainResult {
     pub state: StateHealth,
 }
 
-/// Longest time from now to a deadline: a hundred years. A deadline that is further away is moved to this time.
+/// Maximum time from now to a deadline: a hundred years. A later deadline is moved to this time.
 pub(crate) const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -1,8 +1,9 @@
-//! Passes one value, once, from the task to the caller that waits for it.
+//! Passes one value, once, from the task to the caller that waits for the value.
 //!
-//! The receiver may leave at the moment at which the sender sends. One lock decides that race, so that exactly one of
-//! the two gets the value: if the receiver has left first, [`HandoffSender::send`] returns the value; otherwise
-//! [`HandoffReceiver::leave`] returns it. If the value is a grant, the side that gets it gives the slot back.
+//! The receiver may leave at the moment at which the sender sends. One lock decides this race, so
+//! that exactly one of the two gets the value. If the receiver has left first,
+//! [`HandoffSender::send`] returns the value; otherwise [`HandoffReceiver::leave`] returns it. If
+//! the value is a grant, the side that gets it gives the slot back.
 
 use std::future::Future;
 use std::mem;
@@ -19,7 +20,7 @@ pub(crate) fn handoff<T>() -> (HandoffSender<T>, HandoffReceiver<T>) {
 }
 
 enum HandoffState<T> {
-    /// Nothing was sent yet; holds the waker of the receiver, if the receiver has been polled.
+    /// Nothing was sent yet. Contains the waker of the receiver, if the receiver has been polled.
     Open(Option<Waker>),
     /// The value was sent and not taken yet.
     Given(T),
@@ -70,7 +71,7 @@ impl<T> HandoffSender<T> {
 
 impl<T> Drop for HandoffSender<T> {
     fn drop(&mut self) {
-        // Does nothing after a value was given: the state is no longer open.
+        // After a value was sent, the state is no longer open, and this has no effect.
         let _ = self.replace_open(HandoffState::SenderGone);
     }
 }
@@ -91,7 +92,7 @@ impl<T> HandoffReceiver<T> {
 pub(crate) enum HandoffLeft<T> {
     /// No value was sent yet. A value that is sent after this is returned to the sender.
     BeforeValue,
-    /// This value had been sent and was not taken.
+    /// The value had been sent and was not taken.
     WithValue(T),
     /// The value was already taken, or the sender was gone.
     AfterEnd,

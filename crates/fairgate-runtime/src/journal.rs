@@ -1,12 +1,14 @@
 //! The journal of a gate: all events of its pool, in files that each begin with a snapshot.
 //!
-//! The task writes lines into memory, and passes them to a buffer of bounded size after each batch of messages. A
-//! separate thread writes the lines from the buffer to files. If the buffer is full, the task waits for the disk, and
-//! all callers wait for the task, but not longer than [`JournalOptions::stall_max`]. After that, or if the disk reports
-//! an error, the journal stops and the gate continues. The events that follow are in no file;
-//! [`status`](crate::Gate::status) reports their number and the reason. After [`JournalOptions::retry`] the journal
-//! begins a new file with a snapshot. The name of that file says that events before it are lost. So events are missing
-//! only between two files, never inside a file.
+//! The task writes lines into memory, and passes them to a buffer of limited size after each batch
+//! of messages. A separate thread writes the lines from the buffer to files. If the buffer is full,
+//! the task waits for the disk, and all callers wait for the task, but at most for
+//! [`JournalOptions::stall_max`]. After that time, or if the disk reports an error, the journal
+//! stops and the gate continues. The events that follow are in no file;
+//! [`status`](crate::Gate::status) reports their number and the reason. After
+//! [`JournalOptions::retry`] the journal begins a new file with a snapshot. The name of that file
+//! shows that events before it are lost. So events can be missing between two files, but never
+//! inside a file.
 
 mod buffer;
 mod disk;
@@ -40,13 +42,15 @@ use crate::pool_task::PoolTask;
 pub struct JournalOptions {
     /// Folder of the files, `00000000-start.jsonl` and so on; created if missing. Each gate needs its own folder.
     pub folder: PathBuf,
-    /// Event bytes after which a new file is begun; the snapshot is not counted. Default: 64 MiB.
+    /// Number of bytes of events after which a new file begins, without the snapshot. Default: 64
+    /// MiB.
     pub file_bytes_max: u64,
-    /// Files that are kept, including the one being written; the oldest are deleted. Default: 16.
+    /// Number of files that are kept, including the one being written. The oldest are deleted.
+    /// Default: 16.
     pub files_max: usize,
-    /// Bytes that may wait for the disk. Default: 8 MiB.
+    /// Maximum number of bytes that wait for the disk. Default: 8 MiB.
     pub buffer_bytes_max: usize,
-    /// Longest time that the gate waits for a slow disk before the journal stops. Default: 1 s.
+    /// Maximum time that the gate waits for a slow disk before the journal stops. Default: 1 s.
     pub stall_max: Duration,
     /// Time after a stop until the journal is tried again. Default: 10 s.
     pub retry: Duration,
@@ -66,7 +70,8 @@ impl JournalOptions {
     }
 }
 
-/// Longest time that a drain waits until the rest of the journal is written, on the system's clock instead of tokio's.
+/// Maximum time that a drain waits until the rest of the journal is written. It is measured with
+/// the system's clock and not with tokio's.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// The pool task's side of the journal. The writer's thread takes the lines out of the buffer.
@@ -74,7 +79,7 @@ pub(crate) struct GateJournal {
     buffer: Arc<JournalBuffer>,
     options: JournalOptions,
     file_bytes: u64,
-    /// Time of the next try; set while the journal is stopped.
+    /// Time of the next try; `None` unless the journal is stopped.
     stopped_until: Option<Instant>,
 }
 
@@ -109,7 +114,8 @@ impl GateJournal {
         Ok(Self { buffer, options, file_bytes: 0, stopped_until: None })
     }
 
-    /// Returns the time at which a stopped journal is tried again.
+    /// Returns the time at which a stopped journal is tried again; `None` if the journal is not
+    /// stopped.
     pub(crate) fn next_try(&self) -> Option<Instant> {
         self.stopped_until
     }
@@ -165,8 +171,8 @@ impl GateJournal {
         }
     }
 
-    /// Passes on the last lines while the task panics. They show the event that caused the panic, if the disk still
-    /// accepts them.
+    /// Passes the last lines on while the task panics. If the disk still accepts them, they show
+    /// the event that caused the panic.
     pub(crate) fn abandon(&mut self, pool_task: &mut PoolTask) {
         if self.stopped_until.is_none() {
             let _ = self.buffer.offer(pool_task.journal_lines.take());
@@ -217,7 +223,7 @@ pub(crate) fn latest_time(folder: &Path) -> Micros {
     first.into_iter().chain(last.ok().flatten()).max().unwrap_or_default()
 }
 
-/// Returns the time of the snapshot that a journal begins with.
+/// Returns the time of the snapshot with which a journal begins.
 fn first_time(path: &Path) -> Option<Micros> {
     match JournalReader::open(BufReader::new(File::open(path).ok()?)).ok()?.0 {
         JournalStart::Snapshot(snapshot) => Some(snapshot.now),

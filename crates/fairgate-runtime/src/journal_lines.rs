@@ -6,8 +6,8 @@ use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 use fairgate_journal::JournalWriter;
 
-/// Journal lines that have not been passed to the journal yet. The task takes them out after each batch of messages.
-/// Before [`JournalLines::start`], the events are counted but their lines are not kept.
+/// Journal lines that were not passed to the journal yet. The task takes them after each batch of
+/// messages. Before [`JournalLines::start`], events are only counted, and their lines are not kept.
 #[derive(Default)]
 pub(crate) struct JournalLines {
     writer: Option<JournalWriter<Vec<u8>>>,
@@ -46,7 +46,7 @@ impl JournalLines {
         }
     }
 
-    /// Takes out all lines and the number of events.
+    /// Removes and returns all lines, with the number of events.
     pub(crate) fn take(&mut self) -> JournalChunk {
         let events = mem::take(&mut self.events);
         let bytes = match &mut self.writer {

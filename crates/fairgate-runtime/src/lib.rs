@@ -20,9 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The pool decides; the task delivers the decisions. A [`Permit`] gives its slot back exactly once, even if its holder
-//! panics or is dropped. If a caller leaves while its grant is on the way, one lock decides whether the caller or the
-//! task gives the slot back (`handoff.rs`).
+//! The pool decides; the task delivers the decisions. A [`Permit`] gives its slot back exactly
+//! once, even if its holder panics or is dropped. If a caller leaves before it has received its
+//! grant, one lock decides whether the caller or the task gives the slot back (`handoff.rs`).
 //!
 //! # Bounds
 //! Memory is bounded by these limits, whatever clients do:
@@ -43,15 +43,16 @@
 //!   snapshot in the buffer and one being written; on disk [`JournalOptions::files_max`] files. The state file: one
 //!   snapshot being written.
 //!
-//! # Time
-//! The pool's time is microseconds on tokio's clock since the pool first started. The time never goes back, because
-//! after a restart it continues from the latest time in the state file and the newest journal.
+//! The pool's time is the number of microseconds on tokio's clock since the pool first started. It
+//! never goes back: after a restart it continues from the latest time in the state file and the
+//! newest journal.
 //!
 //! # After a crash
-//! A drain saves everything. A killed process loses whatever it had not passed to the operating system: the last events
-//! of the journal (each file can still be replayed up to its last whole line), and the changes of scores since the
-//! state file was last written. If the task panics, which would be a bug, every caller gets an error at once, and the
-//! journal ends with the event that caused the panic, if the disk still accepts it.
+//! A drain saves everything. A killed process loses what it had not passed to the operating system:
+//! the last events of the journal, and the changes of scores since the last write of the state
+//! file. Each file of the journal can still be replayed up to its last complete line. If the task
+//! panics, which would be a bug, every caller gets an error at once. The journal then ends with the
+//! event that caused the panic, if the disk still accepts it.
 
 mod admission;
 mod admit_error;

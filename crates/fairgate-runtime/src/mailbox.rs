@@ -1,9 +1,9 @@
 //! Queue of messages that the task has not read yet.
 //!
-//! Sending never waits, so that a permit can report its end from its `Drop`. The mailbox itself sets no limit; the
-//! number of messages in it is bounded by the callers' turns, as the crate's documentation explains. Closing is final
-//! and atomic: every message is either read, returned to its sender, or handed to the caller of `close`. None stays
-//! behind unread.
+//! Sending never waits, so that a permit can report its end from its `Drop`. The mailbox itself
+//! sets no limit; the callers' turns limit the number of messages in it, as the crate's
+//! documentation explains. Closing is final and atomic: every message is either read, or returned
+//! to its sender, or returned to the caller of `close`.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -74,8 +74,8 @@ impl<M> TaskMailbox<M> {
         .await;
     }
 
-    /// Closes the mailbox for good and returns the unread messages. If the mailbox was already closed with `Drained`, a
-    /// further call with `Died` does not change that reason.
+    /// Closes the mailbox permanently and returns the unread messages. If the mailbox was already
+    /// closed with `Drained`, a further call with `Died` does not change that reason.
     pub(crate) fn close(&self, ended: TaskEnd) -> VecDeque<M> {
         let mut state = lock(&self.state);
         if state.ended.is_none() || ended != TaskEnd::Died {

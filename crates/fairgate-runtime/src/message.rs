@@ -30,15 +30,16 @@ pub(crate) enum PoolMessage {
 }
 
 impl PoolMessage {
-    /// Returns true if sending the message took one of the turns that bound the unread messages.
+    /// Returns true if the sender of the message took one of the turns that limit the unread
+    /// messages.
     pub(crate) fn has_turn(&self) -> bool {
         matches!(self, Self::Submit { .. } | Self::Run(_))
     }
 }
 
 impl PoolTask {
-    /// Handles one message. A [`PoolMessage::Drain`] only begins the drain here; the task's loop decides when the drain
-    /// is over.
+    /// Handles one message. [`PoolMessage::Drain`] only begins the drain; the task's loop decides
+    /// when the drain is complete.
     pub(crate) fn handle(&mut self, at: Micros, message: PoolMessage) {
         match message {
             PoolMessage::Submit { name, submit, giver } => self.submit(at, name, submit, giver),

@@ -11,13 +11,14 @@ use crate::mailbox::TaskMailbox;
 use crate::message::PoolMessage;
 use crate::submitted_request::{PermitEnd, PermitOutcome, SubmittedRequest};
 
-/// A slot of the pool. It is given back exactly once: by [`settle`](Self::settle), [`fail`](Self::fail) or
-/// [`give_back`](Self::give_back). If none of them is called (a panic, an early return, a future that was dropped
-/// because its client left), dropping the permit gives the slot back.
+/// A slot of the pool. It is given back exactly once: by [`settle`](Self::settle),
+/// [`fail`](Self::fail) or [`give_back`](Self::give_back), or by dropping the permit if none of
+/// them was called. This covers a panic, an early return, and a future that was dropped because its
+/// client left.
 ///
-/// A dropped permit is charged the last value of [`note_used`](Self::note_used). If nothing was noted, the usage is
-/// unknown and the request's cost is charged, because otherwise clients could leave before the end to get more than
-/// their share.
+/// A dropped permit is charged the last value of [`note_used`](Self::note_used). Without such a
+/// value, the usage is unknown and the request's cost is charged. Otherwise clients could get more
+/// than their share by leaving before the end.
 ///
 /// Giving back never waits and never fails. If the gate's task has ended, giving back has no effect: the state file
 /// lists the request as in flight, and the next [`start`](crate::start) ends it.
@@ -46,7 +47,7 @@ impl Permit {
         &self.name.id
     }
 
-    /// Returns the worker and rank that the request goes to; `None` if the pool has no workers.
+    /// Returns the worker and rank that must run the request; `None` if the pool has no workers.
     pub fn place(&self) -> Option<&GrantedPlace> {
         self.grant.place.as_ref()
     }
@@ -57,12 +58,13 @@ impl Permit {
         self.grant.brownout
     }
 
-    /// Returns the time that the request was queued.
+    /// Returns the time for which the request was queued.
     pub fn waited(&self) -> Duration {
         Duration::from_micros(self.grant.waited.0)
     }
 
-    /// Reports the first token, which shows that the worker's prefill is done. Only the first call has an effect.
+    /// Reports the first token, which shows that the worker has finished the prefill. Only the
+    /// first call has an effect.
     pub fn first_token(&mut self) {
         if !self.first_token_seen {
             self.first_token_seen = true;
@@ -108,7 +110,7 @@ impl Permit {
             return;
         }
         let end = PermitEnd { tokens, quota: self.quota, how };
-        // The send fails if the task has ended: then there is nothing to give back to.
+        // Sending fails if the task has ended; there is then no pool to give the slot back to.
         let _ = self.mailbox.send(PoolMessage::Ended { name: self.name.clone(), end });
     }
 }

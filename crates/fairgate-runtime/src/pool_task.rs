@@ -1,8 +1,9 @@
-//! The pool and the callers that wait for its decisions. Nothing here waits or reads a clock: every message comes with
-//! its time. Answers go to the callers through hand-offs, and events are written to the [`JournalLines`].
+//! The pool and the callers that wait for its decisions. The code here never waits and never reads
+//! a clock: every message comes with its time. Answers go to the callers through hand-offs, and
+//! events are written to the [`JournalLines`].
 //!
-//! If the caller of a granted request is gone, the slot is released at once with 0 tokens. That release is an event
-//! of its own, so that a replay of the journal makes the same decisions.
+//! If the caller of a granted request has left, the slot is released at once with 0 tokens. That
+//! release is an event of its own, so that a replay of the journal makes the same decisions.
 
 use std::mem;
 use std::sync::Arc;
@@ -28,24 +29,26 @@ pub type DecisionObserver = Box<dyn FnMut(Micros, &Decision) + Send>;
 /// A pool, its waiting callers, its rates and its counters.
 pub(crate) struct PoolTask {
     pool: Pool,
-    /// Caller of each request, by the request's handle. Requests that an earlier process left behind have no caller.
+    /// Caller of each request, by the request's handle. Requests of an earlier process have no
+    /// caller.
     owners: Vec<Option<RequestCaller>>,
     /// Caller of the request that is being submitted, until the pool accepts or rejects it.
     newcomer: Option<RequestCaller>,
-    /// Ids of granted requests whose callers are gone. The requests are released right after the current event.
+    /// Ids of granted requests whose callers have left. These requests are released right after the
+    /// current event.
     unclaimed: Vec<Arc<str>>,
     outputs: PoolOutputs,
-    /// Longest time that any request may be queued, if the pool sets one.
+    /// Maximum time that any request may be queued; `None` if the pool sets none.
     queue_timeout: Option<Micros>,
     rates: FlowRates,
-    /// Waiting requests of owners that the policy does not name.
+    /// Numbers of waiting requests, by owners that the policy has no flow for.
     waiting_owners: WaitingOwners,
     /// Grants of the whole pool in the last minute.
     grants: RecentGrants,
     retry_after_max: Duration,
     observer: Option<DecisionObserver>,
     draining: bool,
-    /// Events applied since the start.
+    /// Number of events applied since the start.
     pub(crate) steps: u64,
     pub(crate) journal_lines: JournalLines,
     pub(crate) counts: GateCounts,
@@ -78,19 +81,19 @@ struct RequestCaller {
     submitted_at: Micros,
     /// Key of the request's flow in [`FlowRates`].
     flow: Arc<str>,
-    /// Expected cost of the request, and from the grant on the cost at which the grant was counted.
+    /// Expected cost of the request. From the grant on, the cost with which the grant was counted.
     cost: u64,
     /// Owner of the request in [`WaitingOwners`]; `None` if each owner is a flow.
     owner: Option<Arc<RequestOwner>>,
-    /// Longest time that the request may be queued: the shorter of its own timeout and the pool's; `None` if neither is
-    /// set.
+    /// Maximum time that the request may be queued: the shorter of its own timeout and the pool's;
+    /// `None` if neither is set.
     may_wait: Option<Micros>,
     /// Sends the answer; `None` once the request is in flight.
     sender: Option<HandoffSender<AdmissionAnswer>>,
 }
 
 impl PoolTask {
-    /// Returns the state for this pool; requests already in it have no callers.
+    /// Creates the state for this pool. Requests that are already in the pool have no callers.
     pub(crate) fn new(
         pool: Pool,
         queue_timeout: Option<Micros>,
@@ -158,7 +161,8 @@ impl PoolTask {
         self.pool.fairness()
     }
 
-    /// Returns the waiting requests of owners that the policy does not name.
+    /// Returns the owners that the policy has no flow for, with the numbers of their waiting
+    /// requests.
     pub(crate) fn waiting_owners(&self) -> Vec<(Arc<RequestOwner>, u64)> {
         self.waiting_owners.all()
     }
@@ -171,7 +175,7 @@ impl PoolTask {
         self.rates.of_flow(&owner.flow, now)
     }
 
-    /// Applies an event and delivers the decisions to the callers that they concern.
+    /// Applies an event, and delivers the resulting decisions to the callers.
     pub(crate) fn apply(&mut self, at: Micros, event: Event) {
         let has_new_policy = matches!(event, Event::Policy(_));
         self.step(at, event);
@@ -183,8 +187,8 @@ impl PoolTask {
         }
     }
 
-    /// Finds the flows and the owners of all requests under a new policy. This reads every request once, as the new
-    /// policy does.
+    /// Determines the flow and the owner of each request under a new policy. This reads every
+    /// request once, as applying the new policy does.
     fn find_owners_again(&mut self) {
         self.waiting_owners.clear();
         let snapshot = self.pool.snapshot();
@@ -210,7 +214,7 @@ impl PoolTask {
         self.rates.keep_paths_of(&snapshot.policy);
     }
 
-    /// Counts a request out of the waiting ones that was not granted.
+    /// Removes a request that was not granted from the counts of waiting requests.
     fn end_wait(&mut self, caller: &RequestCaller) {
         self.rates.end_wait(&caller.flow);
         if let Some(owner) = &caller.owner {
@@ -224,8 +228,9 @@ impl PoolTask {
         self.state_health.error = saved.err();
     }
 
-    /// Applies a tick if something has changed only because time has passed: a request has timed out or become late, a
-    /// worker's rate allows a request again, or a worker's pause has ended.
+    /// Applies a tick if the passing of time alone has changed the state. For example, a request
+    /// has timed out or become late, a worker's rate allows a request again, or a worker's pause
+    /// has ended.
     pub(crate) fn apply_due_tick(&mut self, at: Micros) {
         if self.pool.next_change().is_some_and(|change| change <= at) {
             self.apply(at, Event::Tick);
@@ -240,7 +245,8 @@ impl PoolTask {
         let waits = |owner: &mut RequestCaller| owner.sender.is_some();
         let mut waiting: Vec<RequestCaller> =
             self.owners.iter_mut().filter_map(|owner| owner.take_if(waits)).collect();
-        // Cancel the latest first: the fewer queue heads leave, the fewer other requests are granted on the way.
+        // The latest request is cancelled first. Then fewer heads of queues leave, so fewer other
+        // requests are granted meanwhile.
         waiting.sort_unstable_by_key(|owner| std::cmp::Reverse(owner.name.ticket.0));
         let ids: Vec<Arc<str>> = waiting.iter().map(|owner| owner.name.id.clone()).collect();
         for owner in &waiting {
@@ -319,8 +325,8 @@ impl PoolTask {
         }
     }
 
-    /// Returns the handle of the request, if its id still belongs to the same admission and not to a later request with
-    /// that id.
+    /// Returns the handle of the request. `None` if its id now belongs to another admission,
+    /// because the id was used again.
     pub(crate) fn find(&self, name: &SubmittedRequest) -> Option<RequestHandle> {
         let handle = name.request.or_else(|| self.pool.find(&name.id))?;
         let owner = self.owners.get(handle.index())?.as_ref()?;
@@ -343,7 +349,7 @@ impl PoolTask {
         self.steps += 1;
         self.journal_lines.write(at, &event);
         let mut outputs = mem::take(&mut self.outputs);
-        // Cannot fail: `at` was just raised to the pool's time.
+        // This cannot fail, because `at` was just raised to the pool's time.
         let _ = self.pool.apply(at, event, &mut outputs);
         for output in outputs.0.drain(..) {
             match output {
@@ -417,7 +423,8 @@ impl PoolTask {
     fn deliver_reject(&mut self, at: Micros, reject: RejectedRequest) {
         self.counts.rejected += 1;
         let RejectedRequest { request, reason, limit, .. } = reject;
-        // A rejection without a handle means the request was never accepted: it is the newcomer.
+        // A rejection without a handle is about the newcomer, because that request was never
+        // accepted.
         let owner = match request {
             Some(handle) => self.take_owner(handle),
             None => self.newcomer.take(),
@@ -428,7 +435,7 @@ impl PoolTask {
             None => self.rates.ask(&owner.flow, at, owner.cost),
         }
         let (expected_wait, retry_after) = match reason {
-            // Coming back would not help.
+            // A retry would not help.
             RejectionReason::Duplicate | RejectionReason::NoWorker => (None, None),
             _ => {
                 let (wait, retry) = self.rates.of_one_more(&owner.flow, at, self.retry_after_max);
@@ -444,8 +451,8 @@ fn released(id: Arc<str>, tokens: Option<Tokens>, quota: Option<Tokens>) -> Even
 }
 
 impl RequestCaller {
-    /// Returns the tokens that the request used beyond the cost at which its grant was counted. A request whose usage
-    /// is unknown is charged its cost.
+    /// Returns the tokens that the request used beyond the cost of its grant. A request with
+    /// unknown usage is charged its cost, so the result is then 0.
     fn correction(&self, used: Option<Tokens>) -> i64 {
         let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
         used.map_or(0, |used| signed(used.0).saturating_sub(signed(self.cost)))

@@ -1,5 +1,5 @@
-//! Files and folders that only their owner can read. Journals and state files show which tenant sent which requests,
-//! and when.
+//! Creates files and folders that only their owner can read, because journals and state files show
+//! which tenant sent which requests, and when.
 
 use std::fs::{DirBuilder, File};
 use std::io;

@@ -23,8 +23,8 @@ use crate::validate;
 
 /// Options of a gate, apart from its pool's configuration.
 pub struct GateOptions {
-    /// Number of submits and operator calls that may be unread at once; further callers wait in their own futures.
-    /// Default: 1024.
+    /// Maximum number of unread submits and operator calls. Further callers wait in their own
+    /// futures. Default: 1024.
     pub turns: usize,
     /// Upper bound of the `retry_after` in refusals. Default: 60 s.
     pub retry_after_max: Duration,
@@ -97,14 +97,16 @@ pub enum GateStartError {
     NoRuntime,
 }
 
-/// Starts a pool's task on the current tokio runtime. Reads the state file, and begins the journal, before it
-/// returns.
+/// Starts a pool's task on the current tokio runtime. Before it returns, it reads the state file
+/// and begins the journal.
 ///
-/// If there is a state file, the pool continues with its scores. Requests that the previous process left behind are
-/// ended first. Queued requests are cancelled. Requests in flight are released without a number of tokens; they are
-/// charged their cost, because their usage is unknown. Capacity, policy, limits and workers come from `config`; if the
-/// policy differs from the one in the file, the scores are lost. The new journal begins with a snapshot that already
-/// has the new limits. The ends of the old requests and the changes of policy, capacity and workers follow as events.
+/// If there is a state file, the pool continues with its scores. First, the requests of the
+/// previous process are ended. Queued requests are cancelled. Requests in flight are released
+/// without a number of tokens; they are charged their cost, because their usage is unknown.
+/// Capacity, policy, limits and workers come from `config`. If the policy differs from the one in
+/// the file, the scores are lost. The new journal begins with a snapshot that already has the new
+/// limits. The ends of the old requests and the changes of policy, capacity and workers follow as
+/// events.
 pub fn start(config: PoolConfig, options: GateOptions) -> Result<Gate, GateStartError> {
     let runtime = Handle::try_current().map_err(|_| GateStartError::NoRuntime)?;
     check_config(&config)?;
@@ -195,8 +197,9 @@ fn resumed(
     Ok((Pool::restore(saved).map_err(unusable)?, events))
 }
 
-/// Returns the events that end the requests of the previous process. Queued requests are ended before those in flight,
-/// and among them the latest submitted first, so that as few queued requests as possible are granted before they end.
+/// Returns the events that end the requests of the previous process. Queued requests are ended
+/// before those in flight. The last submitted one is ended first, so that as few queued requests as
+/// possible are granted before they end.
 fn resolved(saved: &Snapshot) -> Vec<Event> {
     let waiting = saved.requests.iter().rev().filter(|request| request.flight.is_none());
     let in_flight = saved.requests.iter().filter(|request| request.flight.is_some());

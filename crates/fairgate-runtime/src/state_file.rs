@@ -1,5 +1,5 @@
-//! The state file, which keeps a pool's scores across restarts. It is a journal with only the first line, the snapshot,
-//! so every journal reader can read it.
+//! The state file, which keeps a pool's scores across restarts. It is a journal that consists of
+//! only the first line, the snapshot, so every reader of journals can read it.
 //!
 //! The snapshot is written to a temporary file in the same folder, synced, and renamed, so that a file under the final
 //! name is always complete.
@@ -25,8 +25,8 @@ use crate::private_files::private_file;
 pub struct StateFileOptions {
     /// Path of the state file, in a folder that must exist.
     pub file: PathBuf,
-    /// Time between two writes. A write is left out if no event has happened since the last one. A drain also writes
-    /// the file. Default: 30 s.
+    /// Interval of writes. A write is left out if no event has happened since the last one. A drain
+    /// also writes the file. Default: 30 s.
     pub every: Duration,
 }
 
@@ -37,8 +37,8 @@ impl StateFileOptions {
     }
 }
 
-/// Reason why the state file cannot be used. The file was left unchanged; the caller decides whether to start without
-/// it.
+/// Reason why the state file cannot be used. The file is unchanged, and the caller decides whether
+/// to start without it.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
     /// The file could not be read.
@@ -49,7 +49,7 @@ pub enum StateFileError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The file contains no valid state; the source names the field.
+    /// The file contains no valid state. The source names the field.
     #[error("state file {}: {source}", file.display())]
     Corrupt {
         /// Path of the state file.
@@ -68,8 +68,8 @@ pub enum StateFileError {
 }
 
 impl StateFileError {
-    /// Returns the path of the file if its content is at fault, so that moving the file away lets the pool start. `None`
-    /// if the file could not be read at all.
+    /// Returns the path of the file if its content is the problem, so that the pool can start after
+    /// the file is moved away. `None` if the file could not be read at all.
     pub fn damaged_file(&self) -> Option<&Path> {
         match self {
             Self::Unreadable { .. } | Self::Corrupt { source: JournalError::Io { .. }, .. } => None,
@@ -131,7 +131,7 @@ pub(crate) struct StateFileWriter {
     mailbox: Arc<TaskMailbox<PoolMessage>>,
     due: Instant,
     saved_steps: u64,
-    /// The write that is running; only one runs at a time.
+    /// The write that is running; `None` if there is none. Only one write runs at a time.
     writing: Option<JoinHandle<()>>,
 }
 
@@ -146,7 +146,8 @@ impl StateFileWriter {
         (pool_task.steps != self.saved_steps).then_some(self.due)
     }
 
-    /// Writes the file on a thread for blocking work, if it is time and the previous write has ended.
+    /// Writes the file on a thread for blocking work, if a write is due and the previous one has
+    /// ended.
     pub(crate) fn save_when_due(&mut self, pool_task: &mut PoolTask) {
         if self.next_save(pool_task).is_none_or(|due| due > Instant::now()) {
             return;

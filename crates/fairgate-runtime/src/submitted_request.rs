@@ -1,4 +1,5 @@
-//! A submitted request as callers and the pool's task name it to each other, the answer to it, and its end.
+//! The name of a submitted request in messages between callers and the pool's task, with its answer
+//! and its end.
 
 use std::sync::Arc;
 
@@ -8,14 +9,14 @@ use fairgate_core::units::Tokens;
 
 use crate::admit_error::AdmitError;
 
-/// Unique number of one admission. Request ids may be reused; tickets never are.
+/// Unique number of one admission. Request ids may be used again; tickets never are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdmissionTicket(pub(crate) u64);
 
 /// Answer to a submitted request: a grant, or the refusal.
 pub(crate) type AdmissionAnswer = Result<Grant, AdmitError>;
 
-/// Identifies the request that a message is about.
+/// Identifies the request of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct SubmittedRequest {
     pub(crate) id: Arc<str>,
@@ -27,11 +28,11 @@ pub(crate) struct SubmittedRequest {
 /// End of a permit, as its holder reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitEnd {
-    /// Tokens used; `None` if unknown, and then the request's cost is charged.
+    /// Used tokens; `None` if they are unknown, so that the request's cost is charged.
     pub(crate) tokens: Option<Tokens>,
     /// Tokens that the provider counted; `None` if the provider counted the same number as `tokens`.
     pub(crate) quota: Option<Tokens>,
-    /// Call that ended the permit.
+    /// Call by which the permit ended.
     pub(crate) how: PermitOutcome,
 }
 
@@ -44,6 +45,6 @@ pub(crate) enum PermitOutcome {
     Failed,
     /// The request never ran ([`Permit::give_back`](crate::permit::Permit::give_back)).
     GivenBack,
-    /// The permit was dropped without any call.
+    /// The permit was dropped without such a call.
     Dropped,
 }

@@ -15,7 +15,7 @@ use crate::message::PoolMessage;
 use crate::pool_task::PoolTask;
 use crate::state_file::StateFileWriter;
 
-/// State of the task that owns a pool, with its clock, journal and state file.
+/// The task that owns a pool, with its clock, journal and state file.
 pub(crate) struct PoolTaskLoop {
     pub(crate) task: PoolTask,
     pub(crate) shared: Arc<GateShared>,
@@ -78,7 +78,8 @@ impl PoolTaskLoop {
         late || self.task.pool().in_flight() == 0
     }
 
-    /// Waits for a message, or until the pool, the journal, the state file or the drain has something to do.
+    /// Waits for a message, or for the next time at which the pool, the journal, the state file or
+    /// the drain needs work.
     async fn wait(&mut self) {
         let filled = self.shared.mailbox.wait_filled();
         match self.next_wake() {
@@ -97,7 +98,7 @@ impl PoolTaskLoop {
         [change, deadline, journal, save].into_iter().flatten().min()
     }
 
-    /// Passes new events to the journal and, if it is time, writes the state file.
+    /// Passes new events to the journal, and writes the state file if a write is due.
     async fn keep_records(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.pass_on(&mut self.task).await;
@@ -109,7 +110,8 @@ impl PoolTaskLoop {
         }
     }
 
-    /// Handles every message sent before the mailbox closed, then finishes the journal and the state file.
+    /// Handles the messages that were sent before the mailbox closed. Then finishes the journal and
+    /// the state file.
     async fn finish(mut self, mut batch: VecDeque<PoolMessage>) {
         batch.extend(self.shared.mailbox.close(TaskEnd::Drained));
         self.shared.turns.close();
@@ -127,7 +129,7 @@ impl PoolTaskLoop {
 }
 
 impl Drop for PoolTaskLoop {
-    /// Closes the mailbox and wakes all callers that wait, however the task ends.
+    /// Closes the mailbox and wakes all waiting callers. This runs however the task ends.
     fn drop(&mut self) {
         self.shared.turns.close();
         drop(self.shared.mailbox.close(TaskEnd::Died));

@@ -5,7 +5,7 @@ use fairgate_core::event::{MAX_RANKS, Submit, WorkerChange};
 
 use crate::admit_error::{AdmitError, GateChangeError};
 
-/// Greatest size of the text (id, attributes, names of workers and taints) of one submit: 64 KiB.
+/// Maximum size of the text in one submit (id, attributes, names of workers and taints): 64 KiB.
 pub const MAX_SUBMIT_TEXT_BYTES: usize = 64 << 10;
 
 /// Checks that a request can be submitted.
@@ -34,7 +34,7 @@ fn text_bytes(submit: &Submit) -> usize {
     submit.id.len() + attributes.map(str::len).sum::<usize>() + names.sum::<usize>()
 }
 
-/// Checks that a worker's change has no more ranks than the journal's reader accepts.
+/// Checks that a worker's change has at most as many ranks as the journal's reader accepts.
 pub(crate) fn worker(change: &WorkerChange) -> Result<(), GateChangeError> {
     match change.ranks {
         Some(ranks) if ranks > MAX_RANKS => {

@@ -1,7 +1,9 @@
-//! Counts the waiting requests of owners that the policy does not name, so that nobody has to search the queues.
+//! Counts the waiting requests of owners that the policy has no flow for, so that no search of the
+//! queues is needed.
 //!
-//! The flows of the policy count their own waiting requests. A tenant that is no flow, because the policy shares by
-//! classes only, is counted here, as is a project. A request whose tenant and project are both flows costs nothing.
+//! The flows of the policy count their own waiting requests. If a tenant or a project is not a
+//! flow, for example because the policy shares only by classes, its requests are counted here. A
+//! request whose tenant and project are both flows costs nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::policy::Policy;
 
-/// An owner of requests, by those of its names that the policy has no flow for.
+/// An owner of requests. It consists of those names for which the policy has no flow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestOwner {
     /// Name of the group; `None` if the request has none, or if the group is a flow.
@@ -30,7 +32,8 @@ impl RequestOwner {
         let named = |by| attributes.get(by);
         let mut is_flow = [false; 3];
         for (node, flow) in policy.path_of(named) {
-            // A node that lists its classes puts all other names into one flow of another name.
+            // A node that lists its classes puts all names that are not listed into one flow, which
+            // has another name.
             let is_own = named(node.by()) == Some(flow);
             match node.by() {
                 Attribute::Group => is_flow[0] |= is_own,
@@ -56,7 +59,7 @@ impl RequestOwner {
 }
 
 impl WaitingOwners {
-    /// Counts a request that begins to wait.
+    /// Adds a request that begins to wait.
     pub(crate) fn begin(&mut self, owner: &Arc<RequestOwner>) {
         match self.0.get_mut(owner) {
             Some(count) => *count += 1,
@@ -64,7 +67,7 @@ impl WaitingOwners {
         }
     }
 
-    /// Counts a request that no longer waits.
+    /// Removes a request that no longer waits.
     pub(crate) fn end(&mut self, owner: &Arc<RequestOwner>) {
         let Some(count) = self.0.get_mut(owner) else { return };
         *count = count.saturating_sub(1);

@@ -1,11 +1,13 @@
 //! Searches the ledger with any filter, page by page.
 //!
-//! Rows come newest first: by the arrival of their request, then by request and attempt. A cursor names a place between
-//! two rows in this order, so no row is skipped or repeated, even if many rows have the same time.
+//! Rows come newest first: by the arrival of their request, then by request and attempt. A cursor
+//! is a position between two rows in this order, so no row is skipped or repeated, even if many
+//! rows have the same time.
 //!
-//! There are indices for requests, for times, and for the times of a tenant. Any other filter has to look at each row. One
-//! call therefore looks back one day at most, or over one million rows, whichever is less. The page then says where the
-//! search stopped, and its cursor continues from there.
+//! There are indices for requests, for times, and for the times of a tenant. Any other filter has
+//! to read each row. One call therefore searches one day back at most, or one million rows,
+//! whichever is less. The page then says where the search stopped, and its cursor continues from
+//! there.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -21,10 +23,10 @@ use crate::store::{Store, TransactionFuture};
 use crate::stored_words::StoredWord;
 use crate::transaction::Transaction;
 
-/// Bounds of one call whose filters have no index.
+/// Bounds of a call with filters that have no index.
 const BOUNDS: SearchBounds = SearchBounds { micros: DAY_US, rows: 1_000_000 };
 
-/// Conditions that a row must all meet. Absent conditions are met by every row.
+/// Conditions that a row must meet, all of them. `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttemptFilter {
     /// Id of the request.
@@ -53,7 +55,7 @@ pub struct AttemptFilter {
     pub outcome: Option<AttemptOutcome>,
     /// Range of HTTP statuses that the client got.
     pub status: Option<RangeInclusive<u16>>,
-    /// Shortest time that the attempt waited for its grant, in microseconds.
+    /// Minimum time that the attempt waited for its grant, in microseconds.
     pub waited_us_min: Option<u64>,
     /// True for the last attempt of each request only.
     pub last_only: bool,
@@ -68,9 +70,10 @@ pub struct AttemptSearch {
     pub since: Option<UnixMicros>,
     /// Restricts the rows to requests that arrived before this time.
     pub until: Option<UnixMicros>,
-    /// Place after which the page begins: [`AttemptPage::next`] of the page before. `None` for the first page.
+    /// Position after which the page begins: [`AttemptPage::next`] of the page before. `None` for
+    /// the first page.
     pub cursor: Option<AttemptCursor>,
-    /// Largest number of rows on the page; 0 and values above 1 000 mean 1 000.
+    /// Maximum number of rows on the page; 0 and values above 1 000 mean 1 000.
     pub limit: u32,
 }
 
@@ -79,13 +82,14 @@ pub struct AttemptSearch {
 pub struct AttemptPage {
     /// Rows of the page.
     pub rows: Vec<AttemptRow>,
-    /// Place at which the next page begins; `None` if there are no older rows in the time range.
+    /// Position at which the next page begins; `None` if there are no older rows in the time range.
     pub next: Option<AttemptCursor>,
-    /// Place at which the search stopped before the page was full; `None` if no bound cut it.
+    /// Position at which the search stopped before the page was full; `None` if no bound stopped
+    /// it.
     pub stopped: Option<SearchStop>,
 }
 
-/// Place in the ledger's order. The page after it begins with the next older row.
+/// Position in the ledger's order. The page after it begins with the next older row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptCursor {
     /// Time of the row before the page.
@@ -97,10 +101,10 @@ pub struct AttemptCursor {
     pub attempt: u32,
 }
 
-/// Reason and place at which a search stopped.
+/// Position at which a search stopped, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchStop {
-    /// Time back to which the search looked, inclusive.
+    /// The search has covered the rows from this time on.
     pub at: UnixMicros,
     /// Bound that was reached.
     pub because: SearchBound,
@@ -109,13 +113,13 @@ pub struct SearchStop {
 /// Bound of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchBound {
-    /// The search looked back one day.
+    /// The search has covered one day.
     Day,
-    /// The search looked at one million rows.
+    /// The search has read one million rows.
     Rows,
 }
 
-/// Values of the bounds; smaller in tests.
+/// Values of the bounds. Tests use smaller ones.
 #[derive(Clone, Copy)]
 struct SearchBounds {
     micros: i64,
@@ -123,12 +127,12 @@ struct SearchBounds {
 }
 
 impl AttemptCursor {
-    /// Returns the place before the newest row that is older than `time`.
+    /// Returns the position before the newest row that is older than `time`.
     fn before(time: UnixMicros) -> Self {
         Self { started_at: time, request: String::new(), attempt: 0 }
     }
 
-    /// Returns the place after a row.
+    /// Returns the position after a row.
     fn after(row: &AttemptRow) -> Self {
         let AttemptRow { started_at, request, attempt, .. } = row;
         Self { started_at: *started_at, request: request.clone(), attempt: *attempt }
@@ -163,7 +167,8 @@ impl FromStr for AttemptCursor {
 }
 
 impl AttemptFilter {
-    /// Returns true if every condition has an index, or is met by at least one row of every request.
+    /// Returns true if every condition has an index, or if at least one row of every request meets
+    /// it.
     fn is_indexed(&self) -> bool {
         let Self { request, tenant, last_only, .. } = self;
         let indexed = Self {
@@ -214,7 +219,8 @@ impl AttemptFilter {
 }
 
 impl Store {
-    /// Returns a page of the ledger. Later pages are found with [`AttemptSearch::cursor`] and otherwise equal fields.
+    /// Returns a page of the ledger. For a later page, pass [`AttemptPage::next`] as the cursor and
+    /// leave the other fields unchanged.
     pub fn search_attempts(
         &self,
         search: AttemptSearch,
@@ -223,7 +229,7 @@ impl Store {
     }
 }
 
-/// Upper end of the part of the ledger that a call looks at.
+/// Upper end of the part of the ledger that a call searches.
 enum SearchStart<'a> {
     /// The newest row, or the newest one before this time.
     Before(Option<UnixMicros>),
@@ -239,7 +245,8 @@ impl<'a> SearchStart<'a> {
         }
     }
 
-    /// Returns the first time after all rows of the part; `None` for the newest row.
+    /// Returns the first time after all rows of the part; `None` if the part ends with the newest
+    /// row.
     fn end(&self) -> Option<UnixMicros> {
         match self {
             Self::Before(until) => *until,
@@ -283,7 +290,7 @@ fn page(
     statement.filter("started_at >=", since.map(|at| SqlValue::Int(at.0)));
     start.add_to(&mut statement);
     statement.sql.push_str(" ORDER BY started_at DESC, request DESC, attempt DESC");
-    // One row more tells whether another page follows.
+    // One row more shows whether another page follows.
     statement.limit(limit + 1);
     let mut rows = transaction.list(&statement.sql, &statement.values, |row| rows::attempt(row))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -293,14 +300,15 @@ fn page(
         return Ok(AttemptPage { rows, next, stopped: None });
     }
     let Some(stop) = stop else { return Ok(AttemptPage { rows, next: None, stopped: None }) };
-    // The next page begins at the next older row, however far back that is.
+    // The next page begins at the next older row, however old it is.
     let older = newest_time(transaction, search, stop.at)?;
     let next = older.map(|time| AttemptCursor::before(UnixMicros(time.0.saturating_add(1))));
     let stopped = next.is_some().then_some(stop);
     Ok(AttemptPage { rows, next, stopped })
 }
 
-/// Returns the place at which a search without index must stop; `None` if it may look at the whole time range.
+/// Returns the position at which a search without index must stop; `None` if it may read the whole
+/// time range.
 fn stop(
     transaction: &mut dyn Transaction,
     search: &AttemptSearch,
@@ -329,7 +337,8 @@ fn stop(
     Ok(is_bound.then_some(SearchStop { at: day, because: SearchBound::Day }))
 }
 
-/// Returns the time of the newest row before `end` that the filters with an index allow.
+/// Returns the time of the newest row before `end` that meets the indexed conditions; `None` if
+/// there is none.
 fn newest_time(
     transaction: &mut dyn Transaction,
     search: &AttemptSearch,
@@ -355,7 +364,8 @@ mod tests {
     use crate::ledger::UsageSource;
     use crate::store_options::StoreOptions;
 
-    /// Twelve rows: three requests in each of four microseconds, every second one refused.
+    /// Creates twelve rows: three requests in each of four microseconds. Every second request is
+    /// refused.
     async fn store() -> Store {
         let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
         for number in 0..12_u32 {
@@ -384,7 +394,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Returns the requests of all pages, and the number of calls that a bound cut.
+    /// Returns the requests of all pages, and the number of calls that a bound stopped.
     async fn all(store: &Store, search: AttemptSearch, bounds: SearchBounds) -> (String, usize) {
         let (mut search, mut found, mut cut) = (search, Vec::new(), 0);
         for _ in 0..50 {

@@ -14,7 +14,8 @@ pub struct Budget {
     pub unit: BudgetUnit,
     /// Workers whose usage counts against the budget.
     pub tier: BudgetTier,
-    /// Largest usage in one period, in provider tokens or in micro-units of the installation's currency; 0 or more.
+    /// Maximum usage in one period, in provider tokens or in micro-units of the installation's
+    /// currency; 0 or more.
     pub amount: u64,
 }
 
@@ -24,8 +25,8 @@ impl Budget {
         Self { period, unit: BudgetUnit::Tokens, tier: BudgetTier::Any, amount }
     }
 
-    /// Returns the key that identifies a budget among those of one owner. The budgets of an owner are stored and listed
-    /// in the order of this key.
+    /// Returns the key of the budget among those of its owner. The budgets of an owner are stored
+    /// and listed in the order of this key.
     pub(crate) fn kind(&self) -> (BudgetTier, BudgetUnit, BudgetPeriod) {
         (self.tier, self.unit, self.period)
     }
@@ -131,9 +132,10 @@ pub enum HostedUse {
     Never,
 }
 
-/// Kind of owner of a budget. A transaction in PostgreSQL locks sums in the order of these variants. The sums of
-/// tenants and keys, which few requests share, come first. The sums of the hosted tier and of groups, which many
-/// requests share, come last and so are locked for the shortest time.
+/// Kind of owner of a budget. A transaction in PostgreSQL locks the sums in the order of these
+/// variants. The sums of tenants and keys come first, because few requests share them. The sums of
+/// the hosted tier and of groups come last, so that they are locked for the shortest time, because
+/// many requests share them.
 #[derive(
     Clone,
     Copy,
@@ -168,7 +170,7 @@ pub enum BudgetScope {
 /// Owner name of the budgets of the hosted tier as a whole.
 pub(crate) const HOSTED_OWNER: &str = "*";
 
-/// Owners whose budgets are looked up. Fields that are not set select no owner.
+/// Owners whose budgets are looked up. `None` selects no owner of that kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetOwners<'a> {
     /// Name of the group whose budgets are looked up.
@@ -179,7 +181,7 @@ pub struct BudgetOwners<'a> {
     pub key: Option<&'a str>,
     /// True to look up the budgets of the hosted tier as a whole, too.
     pub hosted: bool,
-    /// Name of a model on the hosted tier, and the budgets that the configuration gives this model.
+    /// Name of a model on the hosted tier, and the budgets that the configuration states for it.
     pub model: Option<(&'a str, &'a [Budget])>,
 }
 
@@ -195,7 +197,7 @@ impl<'a> BudgetOwners<'a> {
     }
 }
 
-/// Budget that has no room for a request. All amounts are in `unit`.
+/// A budget that has no room for a request. All amounts are in `unit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetExhausted {
     /// Kind of the budget's owner.
@@ -208,13 +210,13 @@ pub struct BudgetExhausted {
     pub unit: BudgetUnit,
     /// Workers whose usage counts against the budget.
     pub tier: BudgetTier,
-    /// Largest usage that the budget allows in one period.
+    /// Maximum usage in one period.
     pub limit: u64,
     /// Amount used so far in the current period.
     pub used: u64,
     /// Amount reserved for requests that have not ended yet.
     pub reserved: u64,
-    /// Amount that the request would have reserved.
+    /// Amount that the reservation of the request needed.
     pub wanted: u64,
     /// True if the request is refused only because another request with files is in flight. The budget then has room
     /// for this request, but not for twice the wanted amount.
@@ -273,7 +275,7 @@ pub struct BudgetBalance {
     pub unit: BudgetUnit,
     /// Workers whose usage counts against the budget.
     pub tier: BudgetTier,
-    /// Largest usage that the budget allows in one period.
+    /// Maximum usage in one period.
     pub limit: u64,
     /// Amount used so far in the current period.
     pub used: u64,
@@ -286,7 +288,8 @@ pub struct BudgetBalance {
 /// Result of a granted reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationGrant {
-    /// True if the request may go to hosted workers. Always false if the reservation did not ask for hosted workers.
+    /// True if the request may go to hosted workers. Always false if the reservation has no
+    /// `hosted` amounts.
     pub hosted: bool,
     /// Budget that keeps the request from hosted workers; `None` if the request may go to hosted workers, or if the
     /// reservation did not ask for them.

@@ -1,4 +1,4 @@
-//! Calendar periods (UTC) of budgets.
+//! Calendar periods of budgets, in UTC.
 
 use fairgate_time::{UnixMicros, UtcDay};
 
@@ -13,7 +13,7 @@ pub(crate) fn hour_name(hour: i64) -> String {
 }
 
 impl BudgetPeriod {
-    /// Both calendar periods, the day first.
+    /// Both calendar periods, first the day.
     pub(crate) const ALL: [Self; 2] = [Self::Day, Self::Month];
 
     /// Returns the first day of the period that contains a moment.

@@ -1,4 +1,5 @@
-//! Computes the effects of a change on the directory, with the same code for both databases.
+//! Computes the statements and the result of a change of the directory, with the same code for both
+//! databases.
 
 mod undo;
 
@@ -19,8 +20,8 @@ use crate::sql::{self, SqlStatement};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Names and ids of the objects that a change refers to. They are looked up before the effects of the change are
-/// computed.
+/// Names and ids of the objects that a change names. These objects are looked up before the effects
+/// of the change are computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChangeSubject<'a> {
     pub(crate) group: Option<&'a str>,
@@ -28,11 +29,11 @@ pub(crate) struct ChangeSubject<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) hosted: bool,
     pub(crate) prices: bool,
-    /// The existing object that the change would change.
+    /// The existing object that the change affects.
     pub(crate) changed: Option<(DeclaredKind, &'a str)>,
 }
 
-/// Objects that were found for a [`ChangeSubject`].
+/// The objects that were found for a [`ChangeSubject`].
 #[derive(Debug, Default)]
 pub(crate) struct ChangeLookup {
     pub(crate) group: Option<Group>,
@@ -48,7 +49,7 @@ pub(crate) struct ChangeLookup {
     pub(crate) hosted: Vec<Budget>,
     /// All prices that were ever stored.
     pub(crate) prices: Vec<PriceVersion>,
-    /// Note that a file declares, or once declared, the object that the change would change.
+    /// The note about the affected object, if a file declares it or once declared it.
     pub(crate) declared: Option<DeclarationRecord>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct ChangeLookup {
 #[derive(Debug)]
 pub(crate) struct DirectoryEdit {
     pub(crate) statements: Vec<SqlStatement>,
-    /// Result of the change for the caller. Its version is not filled in yet.
+    /// Result of the change for the caller. The version is set later.
     pub(crate) changed: DirectoryChangeResult,
 }
 
@@ -85,13 +86,13 @@ impl DirectoryChange {
         }
     }
 
-    /// Returns true if the change concerns what gateways keep of the directory in memory. An entry of the audit trail
-    /// alone does not.
+    /// Returns true if the change affects the directory that gateways keep in memory. A change that
+    /// only writes an audit entry does not.
     pub(crate) fn changes_directory(&self) -> bool {
         !matches!(self, Self::Note { .. })
     }
 
-    /// Returns the object that exists already and would be changed.
+    /// Returns the existing object that the change affects.
     fn changed_object(&self) -> Option<(DeclaredKind, &str)> {
         match self {
             Self::PatchGroup { name, .. } | Self::RemoveGroup { name } => {
@@ -211,7 +212,7 @@ fn patch_group(
     Ok(writer.group("group.patch", Some(before), after))
 }
 
-/// The hosted tier as the audit trail shows it.
+/// The hosted tier, in the form of the audit trail.
 #[derive(PartialEq, serde::Serialize)]
 struct HostedTier {
     budgets: Vec<Budget>,
@@ -370,8 +371,8 @@ fn rotate_key(writer: AuditWriter<'_>, found: ChangeLookup, id: &str) -> Result<
     Ok(writer.key("key.rotate", Some(before), after, Some(secret)))
 }
 
-/// Actor and time of a change. Turns the states of an object before and after the change into statements and an audit
-/// entry.
+/// Actor and time of a change. Converts the states of an object before and after the change to
+/// statements and an audit entry.
 #[derive(Clone, Copy)]
 struct AuditWriter<'a> {
     actor: &'a str,
@@ -477,7 +478,8 @@ fn key_id() -> Result<String> {
     while id.len() < LENGTH {
         let mut random = [0_u8; 32];
         getrandom::fill(&mut random).map_err(no_randomness)?;
-        // Bytes from 252 on are dropped, because they would make the first letters of the alphabet likelier.
+        // Bytes from 252 on are dropped, because they would make the first characters of the
+        // alphabet more likely.
         let characters = random.iter().filter(|byte| **byte < 252);
         let characters = characters.map(|byte| char::from(ALPHABET[usize::from(byte % 36)]));
         id.extend(characters.take(LENGTH - id.len()));

@@ -1,4 +1,4 @@
-//! Validation of the fields of a change.
+//! Checks the fields of a change.
 
 use fairgate_time::UnixMicros;
 
@@ -9,26 +9,26 @@ use crate::key_rights::{DEADLINE_MS_MAX, PRIORITY_MAX, RightsPatch, WEIGHT_MILLI
 
 type Result = std::result::Result<(), StoreError>;
 
-/// The longest name of a group, tenant or other object, in bytes.
+/// Maximum length of the name of a group, tenant or other object, in bytes.
 const NAME_MAX: usize = 128;
-/// The longest name of a model, in bytes.
+/// Maximum length of the name of a model, in bytes.
 const MODEL_MAX: usize = 256;
-/// The longest label, in bytes.
+/// Maximum length of a label, in bytes.
 const LABEL_MAX: usize = 129;
-/// The largest number of names in a list of models, classes, taints or labels.
+/// Maximum number of names in a list of models, classes, taints or labels.
 const LIST_MAX: usize = 256;
-/// The largest weight of a group, tenant or key.
+/// Maximum weight of a group, tenant or key.
 const WEIGHT_MAX: u64 = 1_000_000;
-/// The largest value of a limit. This value fits into every number type with which limits are compared.
+/// Maximum value of a limit. It fits into every number type with which limits are compared.
 const LIMIT_MAX: u64 = 1_000_000_000_000_000;
-/// First moment of the year 10000. A key must expire before this moment, or never.
+/// Start of the year 10000. A key must expire before this moment, or never.
 const EXPIRY_MAX: UnixMicros = UnixMicros(253_402_300_800_000_000);
 
 fn invalid(field: &'static str, problem: String) -> StoreError {
     StoreError::Invalid { field, problem }
 }
 
-/// Checks the number and the lengths of labels. Their form is a matter of those who compare them.
+/// Checks the number and the lengths of labels. Their form is checked elsewhere.
 fn labels(labels: &[String]) -> Result {
     match labels.len() {
         count if count > LIST_MAX => {
@@ -38,7 +38,7 @@ fn labels(labels: &[String]) -> Result {
     }
 }
 
-/// Checks those fields of a change that can be checked without knowing the directory.
+/// Checks those fields of a change that can be checked without the directory.
 pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> Result {
     name("actor", actor)?;
     match change {
@@ -95,7 +95,7 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
         ),
         DirectoryChange::PatchKey { patch, .. } => key(at, patch),
         DirectoryChange::Note { subject, .. } => name("subject", subject),
-        // The inverse change is checked once it is known.
+        // The inverse change is checked later, when it is known.
         DirectoryChange::Undo { .. }
         | DirectoryChange::RemoveGroup { .. }
         | DirectoryChange::RemoveTenant { .. }
@@ -104,7 +104,7 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
     }
 }
 
-/// Refuses the name that the ledger gives to the gateway's own requests.
+/// Refuses the name that the ledger uses for the gateway's own requests.
 fn unreserved(text: &str) -> Result {
     match text == GATEWAY_TENANT {
         true => Err(invalid(
@@ -136,7 +136,8 @@ fn key(at: UnixMicros, patch: &KeyPatch) -> Result {
 }
 
 impl RightsPatch {
-    /// Checks the range of each number, the length of each list, and the length of each name in a list.
+    /// Checks the range of each number, the length of each list, and the length of each name in a
+    /// list.
     pub fn check(&self) -> Result {
         let lists = [
             ("models", &self.models, MODEL_MAX),
@@ -149,7 +150,7 @@ impl RightsPatch {
                 names(field, list, bytes_max)?;
             }
         }
-        // Elsewhere a * would look like a pattern and match nothing.
+        // A `*` at another position would look like a pattern and match nothing.
         let is_odd = |name: &&String| name.strip_suffix('*').unwrap_or(name).contains('*');
         if let Some(Some(models)) = &self.models
             && let Some(name) = models.iter().find(is_odd)

@@ -1,21 +1,21 @@
 //! Clamps the fields of rows to the ranges that the databases accept. Rows are written in batches, and one row that the
 //! database rejects would fail the whole batch.
 //!
-//! Texts from clients (models, agents, sessions) are cut at 256 bytes, and NUL characters, which PostgreSQL cannot
-//! store, are replaced. Numbers are capped at 10¹². This is a million million tokens, a million dollars in micro-units,
-//! or eleven days in microseconds. No request uses as much, and the sum of nine million such numbers still fits into 64
-//! bits.
+//! Texts from clients (models, agents, sessions) are cut at 256 bytes, and NUL characters, which
+//! PostgreSQL cannot store, are replaced. Numbers are capped at 10¹². This is 10¹² tokens, a
+//! million dollars in micro-units, or eleven days in microseconds. No request reaches it, and the
+//! sum of nine million such numbers still fits into 64 bits.
 
 use fairgate_usage::TaskClaim;
 
 use crate::error::StoreError;
 use crate::ledger::{AttemptOutcome, AttemptRow, HostedMaximum, Reservation, UsageSource};
 
-/// The largest value of any number in a row or reservation.
+/// Maximum value of any number in a row or reservation.
 pub(crate) const NUMBER_MAX: u64 = 1_000_000_000_000;
-/// The largest number of bytes of a client's text that are kept.
+/// Maximum number of bytes of a client's text that are kept.
 const TEXT_MAX: usize = 256;
-/// The longest id of a request, in bytes.
+/// Maximum length of a request's id, in bytes.
 const REQUEST_MAX: usize = 128;
 
 fn clamp_text(text: &mut String) {
@@ -95,8 +95,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Returns the reservation in the form in which it is stored after it was granted. The amounts are the maximum over
-    /// all workers to which the request may go.
+    /// Returns the granted reservation in the form in which it is stored. The amounts are the
+    /// maximum over all workers to which the request may go.
     pub(crate) fn as_granted(&self, hosted: bool) -> Self {
         let holds = self.held_amounts(hosted).reserved;
         let unsigned = |number| u64::try_from(number).unwrap_or(0);
@@ -108,10 +108,11 @@ impl Reservation {
         }
     }
 
-    /// Builds the row of a request that was in flight when its process died. `made` is the number of attempts of the
-    /// request that already have rows. The request is charged the reserved amounts, because it is not known whether the
-    /// upstream did the work, and a crash must not let a budget be exceeded. For the same reason the row counts as
-    /// hosted if the request could have gone to a hosted worker.
+    /// Builds the row of a request that was in flight when its process died. `made` is the number
+    /// of attempts of the request that already have rows. The request is charged the reserved
+    /// amounts. It is not known whether the upstream did the work, and a crash must not let a
+    /// budget be exceeded. For the same reason the row counts as hosted if the request could have
+    /// gone to a hosted worker.
     pub(crate) fn to_lost_row(&self, made: u32) -> AttemptRow {
         AttemptRow {
             request: self.request.clone(),

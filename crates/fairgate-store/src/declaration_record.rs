@@ -28,24 +28,25 @@ impl DeclaredKind {
 pub struct DeclarationRecord {
     /// Kind of the object.
     pub kind: DeclaredKind,
-    /// Name of the group or tenant, or id of the key.
+    /// Name of the group or tenant; of a key, its id.
     pub name: String,
-    /// Path of the file that declares the object, or that did so last.
+    /// Path of the file that declares the object, or that was the last to declare it.
     pub file: String,
-    /// Line of the file.
+    /// Line of the declaration in the file.
     pub line: u64,
     /// True if the file that was applied last no longer declares the object.
     pub is_withdrawn: bool,
 }
 
-/// The file that was applied last, by which gateway.
+/// The file that was applied last, and the gateway that applied it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredSource {
     /// Name of the gateway that applied the file.
     pub gateway: String,
     /// Path of the file.
     pub file: String,
-    /// Digest of what the file declares, without paths and lines. Files with equal digests declare the same.
+    /// Digest of the file's declarations, without paths and lines. Files with equal digests declare
+    /// the same objects with the same settings.
     pub digest: String,
     /// Time at which the file was applied.
     pub applied_at: UnixMicros,

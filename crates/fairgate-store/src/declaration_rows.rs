@@ -72,15 +72,17 @@ pub(crate) fn preview(
     Ok(plan_declarations(declared, &directory(transaction)?, at)?)
 }
 
-/// Makes the changes of the declarations, with an audit entry each. Changes nothing if they would disable more than half
-/// of what is declared, unless `may_disable_most`.
+/// Makes the changes of the declarations, with an audit entry for each. Fails without any change if
+/// they would disable more than half of the declared tenants and keys, unless `may_disable_most` is
+/// true.
 pub(crate) fn apply(
     transaction: &mut dyn Transaction,
     declared: &Declarations,
     at: UnixMicros,
     may_disable_most: bool,
 ) -> std::result::Result<DeclarationPlan, DeclarationError> {
-    // No other change of the directory may come between the plan and its statements. SQLite has one writer anyway.
+    // No other change of the directory may come between the plan and its statements. SQLite needs
+    // no lock, because it has one writer.
     if transaction.database() == DatabaseKind::Postgres {
         let lock = [sql::DIRECTORY_VERSION, " FOR UPDATE"].concat();
         transaction.first(&lock, &[], |row| row.int(0))?;
@@ -127,7 +129,7 @@ fn step_statements(step: &DeclarationStep, at: UnixMicros) -> Vec<SqlStatement> 
         (DeclarationAction::Change, _) => "patch",
         (DeclarationAction::Rotate, _) => "rotate",
         (DeclarationAction::Disable, "key") => "revoke",
-        // It is undone like any other patch.
+        // A disabled tenant can then be restored by undoing the entry, like any other patch.
         (DeclarationAction::Disable, _) => "patch",
         (DeclarationAction::Declare, _) => "declare",
         (DeclarationAction::Release, _) => "release",

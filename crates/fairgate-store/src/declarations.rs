@@ -1,12 +1,15 @@
-//! Groups, tenants and keys that a configuration file declares: what a file changes in the directory.
+//! Plans the changes of the directory for the groups, tenants and keys that a configuration file
+//! declares.
 //!
-//! [`plan_declarations`] compares a file with the directory and decides, without a database: what to create, to change
-//! and to disable. A tenant that the last file declared and this one does not is disabled, such a key is revoked, and
-//! such a group only belongs to the admin API again. Their rows stay, and a file that declares them again brings them
-//! back. Objects that no file ever declared are not touched.
+//! [`plan_declarations`] compares a file with the directory. Without a database, it decides what to
+//! create, to change and to disable. A tenant that the last file declared and this one does not is
+//! disabled, and such a key is revoked. Such a group does not change, but the admin API may change
+//! it again. The rows of all these objects stay, and a file that declares them again restores them.
+//! Objects that no file ever declared are not changed.
 //!
-//! A declared group or tenant is found by its name. A declared key is found by the hash of its secret; if no key has
-//! that hash, by the name under which the file declared it before, and then it gets the new secret under its old id.
+//! A declared group or tenant is identified by its name. A declared key is identified by the hash
+//! of its secret. If no key has that hash, the key is identified by the name under which the file
+//! declared it before; it then gets the new secret and keeps its id.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -40,9 +43,9 @@ pub struct Declarations {
 /// A declared group, tenant or key, with its line in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredObject<T> {
-    /// Line of the file, from 1 on.
+    /// Line of the object in the file, from 1.
     pub line: u64,
-    /// The state that the file wants.
+    /// The settings that the file states.
     pub object: T,
 }
 
@@ -51,15 +54,18 @@ pub struct DeclaredObject<T> {
 pub struct DeclarationPlan {
     /// The changes, in the order in which they are made.
     pub steps: Vec<DeclarationStep>,
-    /// Notes that differ from those in the database.
+    /// Notes about declared objects that differ from those in the database.
     pub(crate) records: Vec<DeclarationRecord>,
-    /// Number of declared tenants and keys that can be used now.
+    /// Number of tenants and keys that are declared in the directory now and not disabled or
+    /// revoked.
     pub usable: usize,
     /// The source to write, if it differs from the one in the database.
     pub(crate) source: Option<DeclaredSource>,
-    /// The source of another gateway with other declarations, which this file replaces.
+    /// The source of another gateway with other declarations, which this file replaces; `None` if
+    /// there is none.
     pub replaces: Option<DeclaredSource>,
-    /// The source of another file, whose declarations stay because this file declares nothing at all.
+    /// The source of another file whose declarations stay, because this file declares nothing at
+    /// all; `None` if there is none.
     pub leaves: Option<DeclaredSource>,
 }
 
@@ -68,9 +74,10 @@ pub struct DeclarationPlan {
 pub struct DeclarationStep {
     /// Action on the object.
     pub action: DeclarationAction,
-    /// The object before, if there is one, and after.
+    /// The object before the step, if it existed, and after it.
     pub(crate) change: DeclaredChange,
-    /// Path of the file, and line of the object in it; the line is `None` if the file no longer declares the object.
+    /// Path of the file. `line` is the line of the object in it, and `None` if the file no longer
+    /// declares the object.
     pub(crate) file: String,
     pub(crate) line: Option<u64>,
 }
@@ -84,11 +91,12 @@ pub enum DeclarationAction {
     Change,
     /// The key gets another secret under its id.
     Rotate,
-    /// The object is as the file wants it, and from now on the file alone may change it.
+    /// The object already has the settings of the file. From now on only the file may change it.
     Declare,
     /// The file no longer declares the tenant, which is disabled, or the key, which is revoked.
     Disable,
-    /// The file no longer declares the object, which stays as it is. The admin API may change it again.
+    /// The file no longer declares the object, which keeps its settings. The admin API may change
+    /// it again.
     Release,
 }
 
@@ -100,7 +108,7 @@ pub(crate) enum DeclaredChange {
     Key(Option<Box<Key>>, Box<Key>),
 }
 
-/// A declaration that contradicts the directory. Nothing is changed then.
+/// A declaration that contradicts the directory. The file is then not applied at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct DeclarationConflict {
@@ -112,7 +120,7 @@ pub struct DeclarationConflict {
     pub problem: String,
 }
 
-/// Reason why a file's declarations were not applied. Nothing has changed then.
+/// Reason why a file's declarations were not applied. The directory is then unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum DeclarationError {
     /// A declaration contradicts the directory.
@@ -123,7 +131,8 @@ pub enum DeclarationError {
     DisablesMost {
         /// Number of tenants and keys that would be disabled.
         disabled: usize,
-        /// Number of declared tenants and keys that can be used now.
+        /// Number of tenants and keys that are declared in the directory now and not disabled or
+        /// revoked.
         usable: usize,
     },
     /// The database could not be read or written.
@@ -132,7 +141,8 @@ pub enum DeclarationError {
 }
 
 impl DeclarationStep {
-    /// Returns true if a tenant or key is refused from this step on because the file no longer declares it.
+    /// Returns true if the step disables a tenant or revokes a key because the file no longer
+    /// declares it.
     pub fn is_disabling(&self) -> bool {
         self.action == DeclarationAction::Disable
     }
@@ -166,12 +176,13 @@ impl fmt::Display for DeclarationStep {
 }
 
 impl DeclarationPlan {
-    /// Number of tenants and keys that are disabled because the file no longer declares them.
+    /// Returns the number of tenants and keys that are disabled because the file no longer declares
+    /// them.
     pub fn disabled(&self) -> usize {
         self.steps.iter().filter(|step| step.is_disabling()).count()
     }
 
-    /// Returns true if more than half of the declared tenants and keys would be disabled.
+    /// Returns true if more than half of the usable declared tenants and keys would be disabled.
     pub fn disables_most(&self) -> bool {
         2 * self.disabled() > self.usable
     }
@@ -183,7 +194,8 @@ impl DeclarationPlan {
 }
 
 impl Directory {
-    /// Returns the note about an object that the file applied last declares; `None` if it does not declare the object.
+    /// Returns the note about an object; `None` unless the file that was applied last declares the
+    /// object.
     pub fn declaration(&self, kind: DeclaredKind, name: &str) -> Option<&DeclarationRecord> {
         let place = |record: &DeclarationRecord| (record.kind, &*record.name).cmp(&(kind, name));
         let found = self.declared.binary_search_by(place).ok()?;
@@ -192,15 +204,15 @@ impl Directory {
 }
 
 impl Declarations {
-    /// Returns the digest of what the file declares, without paths and lines.
+    /// Returns the digest of the file's declarations, without paths and lines.
     pub fn digest(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.groups.iter().map(|group| format!("group {:?}", group.object)));
         parts.extend(self.tenants.iter().map(|tenant| format!("tenant {:?}", tenant.object)));
-        // `Debug` hides the hash of a key.
+        // `Debug` hides the hash of a key, so it is added here.
         let hash = |hash: KeyHash| blake3::Hash::from_bytes(hash.0).to_hex();
         let key = |key: &DeclaredObject<Key>| {
-            // The hint depends on how the secret is stated.
+            // The hint is left out, because it depends on how the file states the secret.
             let object = Key { hint: String::new(), ..key.object.clone() };
             format!("key {object:?} {}", hash(object.hash))
         };
@@ -210,8 +222,8 @@ impl Declarations {
     }
 }
 
-/// Compares the declarations of a file with the directory, and decides what to change. Fails if a declared key is one
-/// that the file may not have. `at` is the time at which the file is applied.
+/// Compares the declarations of a file with the directory, and decides what to change. Fails if the
+/// file may not declare one of its keys. `at` is the time at which the file is applied.
 pub fn plan_declarations(
     declared: &Declarations,
     directory: &Directory,
@@ -219,7 +231,7 @@ pub fn plan_declarations(
 ) -> Result<DeclarationPlan, DeclarationConflict> {
     let before = directory.declared_source.as_ref();
     if !declared.is_stated && before.is_none_or(|source| source.file != declared.file) {
-        // A file without any of the sections leaves what other files declare alone.
+        // A file without any of the sections does not affect the declarations of other files.
         return Ok(DeclarationPlan { leaves: before.cloned(), ..DeclarationPlan::default() });
     }
     let mut planner = DeclarationPlanner {
@@ -264,7 +276,8 @@ struct DeclarationPlanner<'a> {
 }
 
 impl DeclarationPlanner<'_> {
-    /// Adds the step of a declared object, if there is something to do, and the note about it, if it differs.
+    /// Plans a declared object. Adds a step if the object must be created or changed, and a note if
+    /// it differs from the stored one.
     fn put(&mut self, kind: DeclaredKind, name: &str, line: u64, change: DeclaredChange) {
         let known = self.records.get(&(kind, name)).copied();
         let is_declared = known.is_some_and(|record| !record.is_withdrawn);
@@ -313,7 +326,7 @@ impl DeclarationPlanner<'_> {
         let by_hash: HashMap<KeyHash, &Key> =
             directory.keys.iter().map(|key| (key.hash, key)).collect();
         let ids: BTreeSet<&str> = directory.keys.iter().map(|key| &*key.id).collect();
-        // A key that is found by its secret is not found by its name as well.
+        // A key that is found by its secret must not be found again by its name.
         let mut found: Vec<Option<&Key>> = Vec::with_capacity(self.declared.keys.len());
         for (place, declared) in self.declared.keys.iter().enumerate() {
             let key = by_hash.get(&declared.object.hash).copied();
@@ -360,7 +373,8 @@ impl DeclarationPlanner<'_> {
         Ok(())
     }
 
-    /// Describes why a file may not declare a key that has the secret of the key `known`; `None` if it may.
+    /// Returns the reason why a file may not declare a key with the secret of the key `known`;
+    /// `None` if it may.
     fn conflict(&self, known: &Key, wanted: &Key) -> Option<String> {
         if known.tenant != wanted.tenant {
             return Some(format!(
@@ -377,9 +391,10 @@ impl DeclarationPlanner<'_> {
         })
     }
 
-    /// Disables what the last file declared and this one does not.
+    /// Plans the objects that the last file declared and this one does not: disables tenants,
+    /// revokes keys, releases groups.
     fn withdraw(&mut self, directory: &Directory) {
-        // Keys first, as somebody who revokes them by hand would do.
+        // Keys come before their tenants, as if a person removed them one by one.
         for record in directory.declared.iter().rev() {
             let key = (record.kind, record.name.clone());
             if record.is_withdrawn || self.declared_now.contains(&key) {
@@ -394,7 +409,8 @@ impl DeclarationPlanner<'_> {
     }
 }
 
-/// Returns what becomes of an object that is no longer declared; `None` if it does not exist.
+/// Returns the action and the change for an object that is no longer declared; `None` if the object
+/// does not exist.
 fn withdrawal(
     record: &DeclarationRecord,
     directory: &Directory,
@@ -451,8 +467,8 @@ fn sorted(budgets: &[Budget]) -> Vec<Budget> {
     budgets
 }
 
-/// Returns the id of a new declared key: `key-` and 16 lower-case letters and digits. It follows from tenant, name and
-/// secret, so that equal files make equal ids in each database.
+/// Returns the id of a new declared key: `key-` and 16 lower-case letters and digits. The id
+/// follows from tenant, name and secret, so equal files give equal ids in each database.
 fn new_key_id(key: &Key, is_taken: impl Fn(&str) -> bool) -> String {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut tries: u64 = 0;

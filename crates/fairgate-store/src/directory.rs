@@ -10,8 +10,8 @@ use crate::key_rights::{KeyRights, RightsPatch};
 use crate::ledger::AuditEntry;
 use crate::secret::KeyHash;
 
-/// All data that the gateway needs to authenticate clients. A directory is small enough to be held in memory as a
-/// whole.
+/// The groups, tenants and keys of an installation, by which a gateway identifies its callers. A
+/// directory is small enough to be in memory as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     /// Version number of the directory, which increases with every change.
@@ -24,8 +24,8 @@ pub struct Directory {
     pub keys: Vec<Key>,
     /// Budgets of the hosted tier as a whole, over all groups.
     pub hosted: Vec<Budget>,
-    /// Notes about the groups, tenants and keys that a configuration file declares, or once did, sorted by kind and
-    /// name.
+    /// Notes about the groups, tenants and keys that a configuration file declares or once
+    /// declared, sorted by kind and name.
     pub declared: Vec<DeclarationRecord>,
     /// The file that was applied last; `None` if no file ever declared anything.
     pub declared_source: Option<DeclaredSource>,
@@ -87,7 +87,7 @@ pub struct Key {
     pub tenant: String,
     /// Label of the key, chosen by its owner; may be empty.
     pub name: String,
-    /// First characters of the secret, by which a person can tell keys apart.
+    /// First characters of the secret, so that a person can tell keys apart.
     pub hint: String,
     /// Hash of the key's secret; not serialized.
     #[serde(skip, default = "no_hash")]
@@ -101,7 +101,7 @@ pub struct Key {
     pub rights: KeyRights,
     /// Time at which the key was created.
     pub created_at: UnixMicros,
-    /// Time from which on the key is refused; a key with `None` never expires.
+    /// Time from which on the key is refused; `None` for a key that never expires.
     pub expires_at: Option<UnixMicros>,
     /// Time at which the key was revoked; `None` if the key is not revoked.
     pub revoked_at: Option<UnixMicros>,
@@ -111,23 +111,23 @@ fn no_hash() -> KeyHash {
     KeyHash([0; 32])
 }
 
-/// Name of the tenant and of the group that the ledger gives to the gateway's own requests. No other tenant or group
-/// can have this name.
+/// Name that the ledger uses as tenant and group of the gateway's own requests. No other tenant or
+/// group can have this name.
 pub const GATEWAY_TENANT: &str = "fairgate";
 
-/// Limits of a tenant or a key. Absent values set no limit.
+/// Limits of a tenant or a key. `None` sets no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectoryLimits {
-    /// Largest number of requests in flight at once, in each pool. The core enforces this limit.
+    /// Maximum number of requests in flight at once, in each pool. The core enforces this limit.
     pub in_flight: Option<u64>,
-    /// Largest number of requests that are queued at once.
+    /// Maximum number of queued requests at once.
     pub queued_requests: Option<u64>,
-    /// Largest total size of the bodies of queued requests, in bytes.
+    /// Maximum total size of the bodies of queued requests, in bytes.
     pub queued_bytes: Option<u64>,
-    /// Largest number of requests per minute.
+    /// Maximum number of requests per minute.
     pub requests_per_minute: Option<u64>,
-    /// Largest number of tokens per minute, weighted as the scheduler charges them.
+    /// Maximum number of tokens per minute, weighted as in the ledger's `charged`.
     pub tokens_per_minute: Option<u64>,
     /// Budgets of provider tokens or money for a calendar day or month (UTC); at most one for each period, unit and
     /// tier.
@@ -197,7 +197,7 @@ pub enum DirectoryChange {
         limits: DirectoryLimits,
         /// Choices that the key may make for its requests, such as a class or a priority.
         rights: KeyRights,
-        /// Time from which on the key is refused; a key with `None` never expires.
+        /// Time from which on the key is refused; `None` for a key that never expires.
         expires_at: Option<UnixMicros>,
     },
     /// Changes fields of a key.
@@ -212,7 +212,7 @@ pub enum DirectoryChange {
         /// Id of the existing key.
         id: String,
     },
-    /// Revokes a key, which is refused from now on. To revoke a revoked key changes nothing.
+    /// Revokes a key, which is refused from now on. Revoking a revoked key has no effect.
     RevokeKey {
         /// Id of the existing key.
         id: String,
@@ -222,9 +222,10 @@ pub enum DirectoryChange {
         /// All budgets of the hosted tier. Budgets that are not listed are removed.
         budgets: Vec<Budget>,
     },
-    /// Makes the inverse of an earlier change of a group, tenant, key or the hosted tier: sets back what that change had
-    /// changed. Fails with [`StoreError::ChangedSince`](crate::StoreError::ChangedSince) if somebody has changed the same
-    /// since; that is checked in the transaction of the inverse change.
+    /// Makes the inverse of an earlier change of a group, tenant, key or the hosted tier: sets back
+    /// the fields that the change had changed. Fails with
+    /// [`StoreError::ChangedSince`](crate::StoreError::ChangedSince) if one of these fields was
+    /// changed again since. The transaction of the inverse change checks this.
     Undo {
         /// Audit entry of the change, as it was read from the store.
         entry: Box<AuditEntry>,
@@ -285,7 +286,7 @@ pub struct KeyPatch {
     pub limits: Option<DirectoryLimits>,
     /// Change of the key's rights; rights that it does not name stay as they are.
     pub rights: RightsPatch,
-    /// Time from which on the key is refused; with `Some(None)` the key never expires.
+    /// Time from which on the key is refused; `Some(None)` if it never expires.
     pub expires_at: Option<Option<UnixMicros>>,
 }
 
@@ -294,14 +295,14 @@ pub struct KeyPatch {
 pub struct DirectoryChangeResult {
     /// Version of the directory after the change.
     pub version: i64,
-    /// State of the group after the change, if the change concerned one.
+    /// State of the group after the change; `None` if the change did not affect a group.
     pub group: Option<Group>,
-    /// State of the tenant after the change, if the change concerned one.
+    /// State of the tenant after the change; `None` if the change did not affect a tenant.
     pub tenant: Option<Tenant>,
-    /// State of the key after the change, if the change concerned one.
+    /// State of the key after the change; `None` if the change did not affect a key.
     pub key: Option<Key>,
-    /// Budgets of the hosted tier after the change, if the change concerned them.
+    /// Budgets of the hosted tier after the change; `None` if the change did not affect them.
     pub hosted: Option<Vec<Budget>>,
-    /// New secret of the key, if the change created one; shown only once.
+    /// New secret of the key, which is shown only once; `None` if the change created no secret.
     pub secret: Option<crate::secret::KeySecret>,
 }

@@ -27,7 +27,7 @@ pub enum StoreError {
         /// Name or id of the object.
         name: String,
     },
-    /// The object cannot be removed because it is in use. It is a group that has tenants, or a tenant that has
+    /// The object cannot be removed because it is in use: a group has tenants, or a tenant has
     /// projects.
     #[error("{what} {name:?} is in use: {by}")]
     InUse {
@@ -35,7 +35,7 @@ pub enum StoreError {
         what: &'static str,
         /// Name of the object.
         name: String,
-        /// Description of what uses the object, and of what the caller can do.
+        /// Description of the users of the object, and of what the caller can do.
         by: String,
     },
     /// A configuration file declares the object, so only the file may change it.
@@ -47,10 +47,11 @@ pub enum StoreError {
         name: String,
         /// Path of the file, as the gateway that applied it knows it.
         file: String,
-        /// Line of the file.
+        /// Line of the declaration in the file.
         line: u64,
     },
-    /// The change cannot be undone because somebody has changed the same thing since. Nothing was changed.
+    /// The change cannot be undone because the same fields were changed again since. Nothing was
+    /// changed.
     #[error(
         "{subject:?} is not as change {entry} left it: somebody has changed it since; look at the audit trail and set it \
          by hand"
@@ -117,7 +118,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns an equivalent error, for each further caller that waits for the same failed operation.
+    /// Returns an equal error, for a further caller that waits for the same failed operation.
     pub fn repeated(&self) -> Self {
         match self {
             Self::Full(problem) => Self::Full(problem.clone()),

@@ -1,4 +1,4 @@
-//! Lock by which one gateway at a time exports the ledger.
+//! The lock that allows only one gateway at a time to export the ledger.
 
 use std::pin::Pin;
 
@@ -8,11 +8,11 @@ use crate::postgres::AdvisoryLock;
 /// Boxed future, for the same reason as [`StoreFuture`](crate::StoreFuture).
 type ExportLockFuture<'a> = Pin<Box<dyn Future<Output = Result<bool, StoreError>> + Send + 'a>>;
 
-/// Lock that one process at a time holds, over all processes of a database. It is free again when the process ends, or
-/// when this value is dropped.
+/// A lock that only one process of all on a database can hold at a time. It is released when the
+/// process ends, or when this value is dropped.
 ///
-/// If the connection to PostgreSQL breaks, another process may get the lock before this one notices. So the work under the
-/// lock must be such that doing it twice does no harm.
+/// If the connection to PostgreSQL breaks, another process may get the lock before this one
+/// notices. So work that is done under the lock must do no harm if it is done twice.
 #[derive(Debug)]
 pub struct ExportLock(Option<AdvisoryLock>);
 
@@ -25,8 +25,8 @@ impl ExportLock {
         Self(Some(lock))
     }
 
-    /// Returns whether this process holds the lock, after trying to take it if it is free. Does not wait for another
-    /// process.
+    /// Takes the lock if it is free. Returns true if this process holds the lock now. Does not wait
+    /// for another process.
     pub fn try_hold(&mut self) -> ExportLockFuture<'_> {
         Box::pin(async move {
             match &mut self.0 {

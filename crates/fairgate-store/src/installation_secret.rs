@@ -1,5 +1,5 @@
-//! Secrets that all gateways on one database share. A secret is made by the first gateway that asks for it, and never
-//! changes after that.
+//! Secrets that all gateways on one database share. The first gateway that needs a secret creates
+//! it. After that, the secret never changes.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ impl InstallationSecret {
         &self.0
     }
 
-    /// Reads the secret of this name, or makes it. Transactions run one at a time, so two gateways that start at once
-    /// get the same secret.
+    /// Reads the secret of this name, or creates it. Transactions run one at a time, so two
+    /// gateways that start at once get the same secret.
     pub(crate) fn read_or_make(
         transaction: &mut dyn Transaction,
         name: &'static str,

@@ -1,42 +1,45 @@
 //! Rights: the choices that a key, or the task keys of a project, may make for its requests.
 //!
-//! Keys and projects have the same rights in the same form. A new key or project is closed: its requests get the default
-//! class of their pool, and it may open no leases, name no ids that the gateway has not given it, and choose no worker.
-//! A right that a stored text does not name is therefore read as closed.
+//! Keys and projects have the same rights in the same form. A new key or project is closed: its
+//! requests get the default class of their pool. It may not open leases, use ids that the gateway
+//! has not given it, or choose workers. A right that is missing in a stored text is therefore read
+//! as closed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 
-/// The highest priority that a key can be allowed, as in Dynamo. Higher priorities are reserved for the gateway itself.
+/// The highest priority that a key may have, as in Dynamo. Higher priorities are reserved for the
+/// gateway itself.
 pub const PRIORITY_MAX: i64 = i32::MAX as i64;
-/// The lowest priority of a request. Every key may lower its requests this far.
+/// The lowest priority of a request. Every key may use priorities down to this one.
 pub const PRIORITY_MIN: i64 = i32::MIN as i64;
 
-/// The longest deadline, in milliseconds: one day.
+/// The maximum deadline of a request, in milliseconds: one day.
 pub const DEADLINE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
-/// The greatest weight of a request, in thousandths.
+/// The maximum weight of a request, in thousandths.
 pub const WEIGHT_MILLI_MAX: u64 = 1_000_000_000;
 
 /// Choices that a key may make for its requests. A request that chooses anything else is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeyRights {
-    /// Models that the key may request, and patterns such as `gpt-*` with a `*` at the end for any ending; all models if
-    /// absent.
+    /// Models that the key may request; `None` allows all models. A pattern such as `gpt-*` allows
+    /// all names with this beginning.
     pub models: Option<Vec<String>>,
-    /// Policy classes and families that the key may name. If a request names none, the first of the list is used. If
-    /// the list is absent, the key may name all that the policy has. If the list is empty, the key gets only the
-    /// policy's default.
+    /// Policy classes and families that the key may name. If a request names none, the first of the
+    /// list is used. With `None`, the key may name all classes of the policy. With an empty list,
+    /// the key gets only the policy's default.
     pub classes: Option<Vec<String>>,
     /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`]. Lower priorities are always allowed, down to
     /// [`PRIORITY_MIN`].
     pub priority_max: i64,
-    /// Highest weight that a request of the key may state, in thousandths, 1 to [`WEIGHT_MILLI_MAX`]. Up to the weight of
-    /// its model, a request may state any weight, also if this is absent.
+    /// Highest weight that a request of the key may state, in thousandths, 1 to
+    /// [`WEIGHT_MILLI_MAX`]. A weight up to that of the request's model is always allowed, also
+    /// with `None`.
     pub weight_max_milli: Option<u64>,
-    /// Workers that requests of the key may go to; all workers if absent.
+    /// Workers that requests of the key may go to; `None` allows all workers.
     pub workers: Option<Vec<String>>,
     /// True if the key may choose the worker of a request.
     pub may_pin: bool,
@@ -45,13 +48,14 @@ pub struct KeyRights {
     /// True if requests may name files, vector stores, containers and stored prompts of the upstream's account. The
     /// gateway does not know which tenant owns these.
     pub may_use_foreign_ids: bool,
-    /// Taints that the key may require of a worker; all taints if absent.
+    /// Taints that the key may require of a worker; `None` allows all taints.
     pub taints: Option<Vec<String>>,
-    /// Deadline of the key's requests that state no deadline, in milliseconds, 1 to [`DEADLINE_MS_MAX`]. If absent,
-    /// such requests get the deadline of their class.
+    /// Deadline of requests that state none, in milliseconds, 1 to [`DEADLINE_MS_MAX`]. With
+    /// `None`, such requests get the deadline of their class.
     pub deadline_ms: Option<u64>,
-    /// Shortest deadline that a request of the key may state in an `edf` queue, in milliseconds, 1 to
-    /// [`DEADLINE_MS_MAX`]. If absent, this is the deadline that the request would get if it stated none.
+    /// Shortest deadline that a request of the key may state in an `edf` queue, in milliseconds, 1
+    /// to [`DEADLINE_MS_MAX`]. With `None`, it is the deadline that the request would get if it
+    /// stated none.
     pub deadline_min_ms: Option<u64>,
 }
 
@@ -102,13 +106,13 @@ impl KeyRights {
         self.models.as_ref().is_none_or(|allowed| allowed.iter().any(matches))
     }
 
-    /// Returns the text that the database keeps of these rights.
+    /// Returns these rights as the text that is stored in the database.
     pub fn to_stored_text(&self) -> String {
         // Lists, numbers and flags always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads the text that the database keeps of these rights.
+    /// Parses rights from the text that is stored in the database.
     pub fn from_stored_text(text: &str) -> Result<Self, StoreError> {
         serde_json::from_str(text)
             .map_err(|problem| StoreError::Database(format!("stored rights: {problem}")))

@@ -1,7 +1,7 @@
 //! Times at which keys were last used.
 //!
-//! The writer of ledger rows writes them, at most once a minute for each key. Their own table keeps the keys themselves
-//! unchanged, so that a use is no change of the directory.
+//! The writer of ledger rows writes these times, at most once a minute for each key. They have a
+//! table of their own, so that the use of a key does not change the directory.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,10 @@ use crate::ledger::AttemptRow;
 use crate::sql::SqlValue;
 use crate::transaction::{DatabaseKind, Transaction};
 
-/// Shortest time between two writes for one key, in microseconds.
+/// Minimum time between two writes for one key, in microseconds.
 const WRITE_EVERY_US: i64 = 60_000_000;
-/// Largest number of keys whose last write is remembered. Beyond it, all are forgotten, and their next uses are written.
+/// Maximum number of keys whose last write is remembered. Beyond it, all are forgotten, and their
+/// next uses are written.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// Writes the last use `$1` of key `$2`, unless the key does not exist or a later use is known.
@@ -29,8 +30,9 @@ pub(crate) struct KeyUseLog {
 }
 
 impl KeyUseLog {
-    /// Returns the keys of these rows whose last use must be written, with that use, sorted by key. The order is the
-    /// same in all processes, so that their transactions cannot lock each other out.
+    /// Returns the keys of these rows whose last use must be written, with the time of that use,
+    /// sorted by key. The order is the same in all processes, so that their transactions cannot
+    /// deadlock.
     pub(crate) fn due<'a>(
         &self,
         attempts: impl Iterator<Item = &'a AttemptRow>,
@@ -59,7 +61,8 @@ impl KeyUseLog {
     }
 }
 
-/// Returns the last use of each of these keys that was ever used, by key id.
+/// Returns the time of the last use of each of these keys, by key id. Keys that were never used are
+/// left out.
 pub(crate) fn read_key_uses(
     transaction: &mut dyn Transaction,
     keys: Vec<String>,

@@ -13,8 +13,8 @@ use fairgate_usage::{TaskClaim, UsageTerms};
 
 use crate::budget::Budget;
 
-/// One attempt of a request, which is one row of the ledger. A request that was tried on two workers has two rows, and
-/// `last` is true for the second row.
+/// One attempt of a request, which is one row of the ledger. A request that was tried on two
+/// workers has two rows; `last` is true in the second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRow {
     /// Id of the request, as in the response header and the journal.
@@ -53,8 +53,9 @@ pub struct AttemptRow {
     pub cached_tokens: u64,
     /// Output tokens of the attempt's response.
     pub output_tokens: u64,
-    /// Weighted tokens that the request was charged. The scheduler counts the same number for fair sharing, except
-    /// after a fault of the worker; see `occupied`. Budgets do not count this number.
+    /// Weighted tokens that the request was charged. A pool that counts tokens shares by this
+    /// number, except after a fault of the worker; see `occupied`. Pools with another unit share
+    /// worker time or money. Token budgets count `provider_tokens`.
     pub charged: u64,
     /// Origin of the token counts.
     pub usage: UsageSource,
@@ -73,13 +74,14 @@ pub struct AttemptRow {
     pub code: Option<String>,
     /// True if the output was capped because the request had been queued for long.
     pub brownout: bool,
-    /// Weighted tokens that the scheduler counted for an attempt that did not complete; 0 if the attempt completed.
-    /// After a fault of the worker, this number is above `charged`: the flow used its slot, but the tenant is not
-    /// charged.
+    /// Weighted tokens of an attempt that did not complete, at least the price of its time in the
+    /// slot; 0 if the attempt completed. After a fault of the worker, this number is above
+    /// `charged`: the scheduler counts the attempt for its flow, but the tenant is not charged.
     #[serde(default)]
     pub occupied: u64,
-    /// Unweighted input and output tokens, which providers and token budgets count. For a lease, and for an attempt
-    /// that did not complete, this may be the price of its time in the slot instead.
+    /// Input and output tokens without weights, as providers and token budgets count them. For a
+    /// lease, and for an attempt that did not complete, this may be the price of its time in the
+    /// slot instead.
     #[serde(default = "missing_count")]
     pub provider_tokens: u64,
     /// Money that the attempt cost, in micro-units of the installation's currency; 0 if the model has no price.
@@ -103,21 +105,21 @@ pub struct AttemptRow {
     /// Part of `cache_written_tokens` that the upstream keeps for an hour.
     #[serde(default)]
     pub cache_written_1h_tokens: u64,
-    /// Estimated cost as if no part of the prompt were cached, in weighted tokens; 0 in rows of an earlier version.
-    /// Tenants see this number instead of `estimate`, which would tell them whether somebody sent the same prompt
-    /// before.
+    /// Estimated cost as if no part of the prompt were cached, in weighted tokens; 0 in rows of an
+    /// earlier version. Tenants see this number instead of `estimate`, because `estimate` shows
+    /// whether somebody sent the same prompt before.
     #[serde(default)]
     pub estimate_uncached: u64,
-    /// Weighted tokens that the scheduler would have charged if no part of the prompt had been cached; 0 in rows of an
-    /// earlier version.
+    /// Weighted tokens that would have been charged if no part of the prompt had been cached; 0 in
+    /// rows of an earlier version.
     #[serde(default)]
     pub charged_uncached: u64,
     /// Time of an own worker that the attempt took, in microseconds of the full worker; 0 if the worker's time has no
     /// price, and in rows of an earlier version.
     #[serde(default)]
     pub worker_us: u64,
-    /// Id of the price set by which the scheduler counted `worker_us`; absent if the pool does not count worker time, or
-    /// if the worker has no prices of its own. The audit trail has the prices.
+    /// Id of the price set from which `worker_us` was computed; absent if the pool does not count
+    /// worker time, or if the worker has no prices of its own. The audit trail has the prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_set: Option<String>,
     /// Task and claim for which the request was made; absent if the request did not use a task key.
@@ -132,8 +134,8 @@ fn missing_count() -> u64 {
 }
 
 impl AttemptRow {
-    /// Completes a row that was read from a spool. A row of an older version has no provider tokens, and gets its
-    /// charged tokens instead, because budgets of that version counted the charged tokens.
+    /// Completes a row that was read from a spool. A row of an older version has no provider
+    /// tokens. It gets its charged tokens instead, because budgets of that version counted them.
     pub(crate) fn upgrade(mut self) -> Self {
         if self.provider_tokens == missing_count() {
             self.provider_tokens = self.charged;
@@ -204,8 +206,8 @@ pub enum AttemptOutcome {
     Lost,
 }
 
-/// Tokens and money that are reserved for a request. A reservation is made before the request is queued, and ends when
-/// [`crate::Store::record`] gets the last row of the request.
+/// Tokens and money that are reserved for a request. A reservation is made before the request is
+/// queued. It ends when [`crate::Store::record`] gets the last row of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// Id of the request, which has at most one reservation.
@@ -220,22 +222,23 @@ pub struct Reservation {
     pub model: String,
     /// Weighted tokens that the request is charged in its row if the process dies. Budgets do not count this number.
     pub tokens: u64,
-    /// Most provider tokens that the request may use on an own worker, or on a hosted worker if the pool has no own
-    /// worker.
+    /// Maximum provider tokens of the request on an own worker, or on a hosted worker if the pool
+    /// has no own worker.
     pub provider_tokens: u64,
-    /// Highest cost of the request on an own worker, or on a hosted worker if the pool has no own worker, in
-    /// micro-units; 0 without a price.
+    /// Maximum cost of the request on an own worker, or on a hosted worker if the pool has no own
+    /// worker, in micro-units of money; 0 without a price.
     pub money: MicroUnits,
-    /// Most usage of the request on a hosted worker. Absent if the request must not or cannot go to a hosted worker.
+    /// Maximum usage of the request on a hosted worker; `None` if the request must not or cannot go
+    /// to a hosted worker.
     pub hosted: Option<HostedMaximum>,
-    /// Budgets of the request's model on hosted workers, from the configuration. They are used for the decision only
-    /// and not stored.
+    /// Budgets of the request's model on hosted workers, from the configuration. They are used for
+    /// the decision and are not stored.
     pub model_budgets: Vec<Budget>,
     /// Task and claim for which the request is made; absent if it does not use a task key. The reservation is granted
     /// only while the claim is in force.
     pub claim: Option<TaskClaim>,
-    /// True if the request has files, whose tokens can only be estimated. If a budget has less than twice the reserved
-    /// amounts left, such requests run one at a time.
+    /// True if the request has files, whose tokens can only be estimated. While a budget has less
+    /// than twice the reserved amounts left, such requests run one at a time.
     pub has_files: bool,
     /// Usage window, and the budget of all projects together, from the configuration. They are used only to decide a
     /// request with a claim, and are not stored.
@@ -244,19 +247,19 @@ pub struct Reservation {
     pub at: UnixMicros,
 }
 
-/// Most usage that a request may have on a hosted worker.
+/// Maximum usage of a request on a hosted worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostedMaximum {
-    /// Largest number of provider tokens, not weighted.
+    /// Maximum number of provider tokens, not weighted.
     pub provider_tokens: u64,
-    /// Highest cost, in micro-units of the installation's currency; 0 without a price.
+    /// Maximum cost, in micro-units of the installation's currency; 0 without a price.
     pub money: MicroUnits,
 }
 
-/// Price that was in force at some time.
+/// A price, with the time from which it was in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PriceVersion {
-    /// Price itself. In JSON, its fields are fields of the [`PriceVersion`].
+    /// The price. In JSON, its fields are fields of the [`PriceVersion`].
     #[serde(flatten)]
     pub price: Price,
     /// Time at which a process first had the price in its configuration.
@@ -268,11 +271,13 @@ pub struct PriceVersion {
 pub struct ResolvedReservations {
     /// Number of reservations that were turned into rows with the outcome `lost`.
     pub reservations: u64,
-    /// Weighted tokens that these rows were charged in total. This is the most that their requests might have used.
+    /// Weighted tokens that these rows were charged in total. This is the maximum that their
+    /// requests may have used.
     pub tokens: u64,
 }
 
-/// Column by which usage is grouped. The API, the command line and the SQL all take the columns from here.
+/// Column by which usage is grouped. The API, the command line and the SQL all take the list of
+/// columns from this type.
 #[derive(
     Clone,
     Copy,
@@ -310,14 +315,15 @@ impl UsageGrouping {
     pub const NAMES: &[&str] = Self::VARIANTS;
 }
 
-/// Charged tokens of a row that a sum adds up.
+/// The column of charged tokens that a sum adds up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChargeColumn {
-    /// Tokens that the scheduler charged.
+    /// Tokens that were charged (`charged`).
     #[default]
     Real,
-    /// Tokens that the scheduler would have charged if no part of the prompt had been cached. Tenants see these, because
-    /// the real ones depend on what others have sent.
+    /// Tokens that would have been charged if no part of the prompt had been cached
+    /// (`charged_uncached`). Tenants see these, because the real ones depend on the prompts of
+    /// others.
     Uncached,
 }
 
@@ -328,7 +334,7 @@ pub struct UsageQuery {
     pub by: UsageGrouping,
     /// Second column by which the rows are grouped; `None` for one column only.
     pub split: Option<UsageGrouping>,
-    /// Charged tokens that are summed up.
+    /// The column of charged tokens that is summed up.
     pub charge: ChargeColumn,
     /// Restricts the rows to requests that arrived at this time or later.
     pub since: UnixMicros,
@@ -338,7 +344,7 @@ pub struct UsageQuery {
     pub tenant: Option<String>,
     /// Restricts the rows to this model.
     pub model: Option<String>,
-    /// True to compute the quantiles of the waits too, which sorts all rows.
+    /// True to compute the quantiles of the waits as well. This sorts all rows.
     pub quantiles: bool,
 }
 
@@ -347,10 +353,11 @@ pub struct UsageQuery {
 pub struct UsageSums {
     /// The sums, at most 10 000.
     pub rows: Vec<UsageRow>,
-    /// Number of further sums that are not in `rows`: those with the least charged tokens, or the latest ones if the
-    /// rows are grouped by day or hour.
+    /// Number of further sums that are not in `rows`: those with the fewest charged tokens, or the
+    /// latest ones if the rows are grouped by day or hour.
     pub omitted: u64,
-    /// Charged tokens of all ledger rows that the query selects, also of those whose sums are omitted.
+    /// Charged tokens of all ledger rows that the query selects, including those whose sums are
+    /// omitted.
     pub charged: u64,
     /// Time of own workers that these rows took, in microseconds of a full worker.
     pub worker_us: u64,
@@ -364,7 +371,7 @@ pub struct UsageRow {
     /// Value of the second grouping column; `None` if the query has only one.
     #[serde(default)]
     pub split: Option<String>,
-    /// Number of requests, which is the number of rows with `last`.
+    /// Number of requests, counted by their last rows.
     pub requests: u64,
     /// Number of requests that did not complete.
     pub failed: u64,
@@ -374,9 +381,9 @@ pub struct UsageRow {
     pub cached_tokens: u64,
     /// Output tokens of all rows of the group.
     pub output_tokens: u64,
-    /// Weighted tokens that the scheduler charged for all rows of the group.
+    /// Weighted tokens that were charged for all rows of the group.
     pub charged: u64,
-    /// Unweighted input and output tokens, which providers and token budgets count.
+    /// Input and output tokens without weights, as providers and token budgets count them.
     pub provider_tokens: u64,
     /// Time of own workers that all rows of the group took, in microseconds of a full worker.
     #[serde(default)]
@@ -414,7 +421,7 @@ pub struct LedgerQuery {
     pub since: Option<UnixMicros>,
     /// Restricts the rows to requests that arrived before this time.
     pub until: Option<UnixMicros>,
-    /// Largest number of rows to return; 0 and values above 1 000 mean 1 000.
+    /// Maximum number of rows to return; 0 and values above 1 000 mean 1 000.
     pub limit: u32,
 }
 
@@ -452,11 +459,11 @@ pub struct AuditQuery {
     pub action: Option<String>,
     /// Restricts the entries to this object.
     pub subject: Option<String>,
-    /// Restricts the entries to this time or later.
+    /// Restricts the entries to those written at this time or later.
     pub since: Option<UnixMicros>,
-    /// Restricts the entries to those before this time.
+    /// Restricts the entries to those written before this time.
     pub until: Option<UnixMicros>,
-    /// Largest number of entries to return; 0 and values above 1 000 mean 1 000.
+    /// Maximum number of entries to return; 0 and values above 1 000 mean 1 000.
     pub limit: u32,
 }
 

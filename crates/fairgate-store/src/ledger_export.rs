@@ -1,4 +1,5 @@
-//! Reading the ledger by rising row number, for a copy of it in another system, and how far that copy is.
+//! Reads the ledger by rising row number, for a copy of it in another system, and keeps the
+//! progress of that copy.
 //!
 //! # Order of numbers
 //! A row gets its number when it is inserted. SQLite has one writer, so numbers become visible in order. PostgreSQL's
@@ -6,11 +7,12 @@
 //! as long as a transaction lasts. A reader therefore reads the numbers of the last minute again.
 //!
 //! # Versions
-//! Rows are written once, with one exception: a guessed row, with the outcome `lost`, is deleted when its request turns
-//! out to be alive, and real rows are written. These may differ from the guess in their attempt number and their day. So
-//! each deleted guess is noted as a [`RemovedAttempt`] for as long as the copy may have it. A copy orders what it gets for
-//! the same attempt by version: a row's version is twice its number, and that of its removal one more, which is less than
-//! the version of every later row.
+//! Rows are written once, with one exception. A guessed row, with the outcome `lost`, is deleted
+//! when its request turns out to be alive, and real rows are written. Their attempt number and day
+//! may differ from those of the guess. So each deleted guess is kept as a [`RemovedAttempt`] as
+//! long as the copy may have it. If a copy gets several rows for the same attempt, the highest
+//! version counts. A row's version is twice its number, and that of its removal is one higher,
+//! which is less than the version of every later row.
 
 use fairgate_time::{UnixMicros, UtcDay};
 
@@ -29,7 +31,7 @@ const ROWS: &str = concat!(
     attempt_columns!(),
     ", row_number FROM attempts WHERE row_number > $1 AND row_number <= $2 ORDER BY row_number LIMIT $3"
 );
-/// Place of the row number after the columns of an attempt.
+/// Index of the row number's column, after the columns of an attempt.
 const NUMBER_COLUMN: usize = 42;
 const NUMBERS: &str = "SELECT row_number FROM attempts WHERE row_number > $1 AND row_number <= $2 \
      ORDER BY row_number LIMIT $3";
@@ -41,7 +43,8 @@ const REMOVED: &str = "SELECT row_number, request, attempt, tenant, started_at F
 const FORGET_REMOVED: &str = "DELETE FROM removed_attempts WHERE row_number = $1";
 const REGISTER: &str = "INSERT INTO ledger_exports (target, sent, settled) VALUES ($1, 0, 0) ON CONFLICT (target) DO NOTHING";
 const POSITION: &str = "SELECT sent, settled FROM ledger_exports WHERE target = $1";
-/// Moves a position on. It never moves back, because what another gateway has sent since stays sent.
+/// Advances a position. A position never decreases, because rows that another gateway has sent
+/// meanwhile stay sent.
 const ADVANCE: &str = "UPDATE ledger_exports SET sent = CASE WHEN sent < $1 THEN $1 ELSE sent END, \
      settled = CASE WHEN settled < $2 THEN $2 ELSE settled END WHERE target = $3";
 const RESTART: &str = "UPDATE ledger_exports SET sent = 0, settled = 0 WHERE target = $1";
@@ -59,13 +62,13 @@ const DAY_SUMS: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(input_tokens), 0) AS 
 /// Row of the ledger with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedAttempt {
-    /// Number of the row: later rows have higher numbers.
+    /// Number of the row. Later rows have higher numbers.
     pub number: i64,
     /// Content of the row.
     pub attempt: AttemptRow,
 }
 
-/// Guessed row that was deleted from the ledger because its request was alive.
+/// A guessed row that was deleted from the ledger because its request was alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedAttempt {
     /// Number that the deleted row had.
@@ -76,23 +79,24 @@ pub struct RemovedAttempt {
     pub attempt: u32,
     /// Tenant that made the request.
     pub tenant: String,
-    /// Time of the deleted row.
+    /// Arrival of the request, as in the deleted row.
     pub started_at: UnixMicros,
 }
 
-/// How far the copy of the ledger in one target is.
+/// Progress of the copy of the ledger in one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportPosition {
     /// Highest row number that was sent.
     pub sent: i64,
-    /// Row number up to which nothing can become visible any more: all rows up to it were sent.
+    /// Row number up to which all rows were sent and no further row can become visible.
     pub settled: i64,
 }
 
 /// Rows that the copy does not have yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportBacklog {
-    /// Row numbers after the last one that was sent; an upper bound of the rows, because some numbers have no row.
+    /// Number of row numbers after the last one that was sent. This is an upper bound of the rows,
+    /// because some numbers have no row.
     pub rows: u64,
     /// End of the attempt of the oldest row that was not sent; `None` if all were.
     pub oldest: Option<UnixMicros>,
@@ -103,21 +107,21 @@ pub struct ExportBacklog {
 pub struct LedgerDaySums {
     /// Number of rows of the day.
     pub rows: u64,
-    /// Input tokens, with the cached ones.
+    /// Input tokens, including cached tokens.
     pub input_tokens: u64,
     /// Input tokens that were in the upstream's cache.
     pub cached_tokens: u64,
     /// Output tokens of the responses.
     pub output_tokens: u64,
-    /// Weighted tokens that were charged.
+    /// Weighted tokens that were charged for the rows.
     pub charged: u64,
     /// Tokens as providers and token budgets count them.
     pub provider_tokens: u64,
-    /// Money, in micro-units of the installation's currency.
+    /// Cost in money, in micro-units of the installation's currency.
     pub money: u64,
 }
 
-/// Moments before which rows are removed from a ledger that is exported.
+/// Times before which rows are removed from a ledger that is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportedRowLimits {
     /// Rows that were sent are removed if their request arrived before this time.
@@ -139,8 +143,8 @@ pub struct PrunedRows {
 pub type ExportFuture<'a, T> = TransactionFuture<'a, T, StoreError>;
 
 impl Store {
-    /// Returns the position of a target, and registers the target if it is new. From then on, guessed rows that are
-    /// deleted are noted for it.
+    /// Returns the position of a target, and registers the target if it is new. From then on,
+    /// deleted guesses are kept for the target.
     pub fn register_export(&self, target: String) -> ExportFuture<'_, ExportPosition> {
         self.transact(TransactionDurability::ThroughKill, move |transaction| {
             let target: SqlValue = target.into();
@@ -149,8 +153,8 @@ impl Store {
         })
     }
 
-    /// Returns the position of a target, and the rows that it does not have yet. A target that was never registered has
-    /// none.
+    /// Returns the position of a target, and the rows that it does not have yet. The position of a
+    /// target that was never registered is 0.
     pub fn export_progress(
         &self,
         target: String,
@@ -167,7 +171,8 @@ impl Store {
         })
     }
 
-    /// Notes what was sent to a target. Waits for no disk: what a power loss takes back is sent again.
+    /// Stores the position up to which rows were sent to a target. Does not wait for the disk,
+    /// because rows whose position is lost in a power failure are sent again.
     pub fn advance_export(&self, target: String, to: ExportPosition) -> ExportFuture<'_, ()> {
         self.transact(TransactionDurability::ThroughKill, move |transaction| {
             let values = [SqlValue::Int(to.sent), SqlValue::Int(to.settled), target.into()];
@@ -175,14 +180,15 @@ impl Store {
         })
     }
 
-    /// Sets a target back to its beginning, because it is empty.
+    /// Sets the position of a target back to the start, because the target is empty.
     pub fn restart_export(&self, target: String) -> ExportFuture<'_, ()> {
         self.transact(TransactionDurability::ThroughKill, move |transaction| {
             transaction.run(RESTART, &[target.into()]).map(drop)
         })
     }
 
-    /// Lists rows after number `after` up to number `through`, in the order of their numbers, at most `limit`.
+    /// Returns the rows with numbers above `after` and up to `through`, in the order of their
+    /// numbers, at most `limit`.
     pub fn export_rows(
         &self,
         after: i64,
@@ -200,7 +206,7 @@ impl Store {
         })
     }
 
-    /// Lists the numbers of rows after number `after` up to number `through`, rising, at most `limit`.
+    /// Returns the numbers of the rows above `after` and up to `through`, rising, at most `limit`.
     pub fn export_numbers(
         &self,
         after: i64,
@@ -211,12 +217,12 @@ impl Store {
         self.inspect(move |transaction| transaction.list(NUMBERS, &values, |row| row.int(0)))
     }
 
-    /// Lists guessed rows that were deleted and not forgotten, at most `limit`.
+    /// Returns deleted guesses that are still kept, at most `limit`.
     pub fn removed_attempts(&self, limit: u32) -> ExportFuture<'_, Vec<RemovedAttempt>> {
         self.inspect(move |transaction| transaction.list(REMOVED, &[limit.into()], removed))
     }
 
-    /// Forgets deleted rows by the numbers that they had, once the target knows of them.
+    /// Forgets deleted guesses by the numbers that they had, because the target has their removals.
     pub fn forget_removed_attempts(&self, numbers: Vec<i64>) -> ExportFuture<'_, ()> {
         self.transact(TransactionDurability::ThroughKill, move |transaction| {
             numbers.into_iter().try_for_each(|number| {
@@ -225,7 +231,8 @@ impl Store {
         })
     }
 
-    /// Removes old rows from a ledger that is exported to `target`, a bounded number in each transaction.
+    /// Removes old rows from a ledger that is exported to `target`. Each transaction removes a
+    /// limited number of rows.
     pub fn prune_exported(
         &self,
         target: String,
@@ -273,7 +280,8 @@ impl Store {
         })
     }
 
-    /// Sums up the rows of one UTC day, by the arrival of their requests, up to number `through`.
+    /// Returns sums over the rows of one UTC day, by the arrival of their requests, up to row
+    /// number `through`.
     pub fn day_sums(&self, day: UtcDay, through: i64) -> ExportFuture<'_, LedgerDaySums> {
         let end = UtcDay(day.0.saturating_add(1));
         let values = [day.midnight().into(), end.midnight().into(), SqlValue::Int(through)];
@@ -282,7 +290,7 @@ impl Store {
         })
     }
 
-    /// Returns whether row numbers can become visible out of order.
+    /// Returns true if rows can become visible in another order than that of their numbers.
     pub fn numbers_rows_out_of_order(&self) -> bool {
         self.database_kind() == DatabaseKind::Postgres
     }

@@ -1,4 +1,4 @@
-//! Rate limit for log messages with the same cause.
+//! Limits the rate of log messages with the same cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,8 +8,9 @@ use tokio::time::Instant;
 /// Time for which a cause is not logged again after it was logged.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Lets each cause into the log once in ten seconds, and counts the other occurrences. So a problem that affects every
-/// request does not write one line per request. There must be only a few different causes.
+/// Admits each cause to the log once in ten seconds, and counts the other occurrences. So a problem
+/// that affects every request does not write one line per request. The number of different causes
+/// must be small.
 #[derive(Debug)]
 pub struct LogThrottle<C> {
     /// Each known cause, with the time at which it was last logged and the number of its occurrences since then.

@@ -147,22 +147,23 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older
-/// keys and projects had into their rows, so that they keep them.
+/// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes
+/// the rights of older keys and projects into their rows, so that they keep these rights.
 const CLOSED_SINCE: i64 = 10;
-/// Largest number of keys, and of projects, that step 10 names in its log line about those that keep their rights.
+/// Maximum number of keys, and of projects, that the log line about kept rights names.
 const NAMES_LOGGED: usize = 50;
 /// Selects the keys that are not revoked.
 const LIVE_KEYS: &str = "SELECT id FROM tenant_keys WHERE revoked_at IS NULL ORDER BY id";
 
-/// Returns two queries, one for the ids of the keys and one for those of the projects that kept their rights when a
-/// database of version `found` was migrated. Returns `None` if the database was new, or was migrated to closed rights
-/// before.
+/// Returns two queries, for the ids of the keys and of the projects that kept their rights when a
+/// database of version `found` was migrated. Returns `None` if the database was new, or if new keys
+/// were already closed in it.
 pub(crate) fn kept_rights_queries(found: i64) -> Option<[&'static str; 2]> {
     (1..CLOSED_SINCE).contains(&found).then_some([LIVE_KEYS, LIVE_PROJECTS])
 }
 
-/// Logs which keys and projects may do more than new ones, in one line. Logs nothing if there are none.
+/// Logs in one line which keys and projects have more rights than new ones. Logs nothing if there
+/// are none.
 pub(crate) fn log_kept_rights(keys: &[String], projects: &[String]) {
     if keys.is_empty() && projects.is_empty() {
         return;
@@ -215,7 +216,8 @@ mod tests {
         );
     }
 
-    /// A column's type may differ; its name, its place and whether it may be null may not.
+    /// The types of a column may differ between the databases. Its name, its position and whether
+    /// it may be null must not.
     #[test]
     fn both_databases_have_the_same_tables() {
         let tables = |sql: &str| -> Vec<String> {

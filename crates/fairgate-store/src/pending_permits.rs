@@ -7,7 +7,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::StoreError;
 
-/// Longest wait for a permit. A permit becomes free within milliseconds, unless the database accepts nothing.
+/// Maximum wait for a permit. A permit becomes free within milliseconds, unless the database
+/// accepts nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Permits for pending commands and rows. Each permit is given back when its command or row is done.

@@ -1,6 +1,6 @@
 //! The store on PostgreSQL, which several gateways may share. One async task writes rows, one reserves, one runs
 //! transactions of callers, one sends heartbeats, and a few connections serve everything else. Rows are acknowledged
-//! with a line in this process's own [`Spool`], even if the server is away.
+//! with a line in this process's own [`Spool`], even if the server does not answer.
 
 mod address;
 mod advisory_lock;
@@ -60,22 +60,23 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// Number of connections for queries and changes. This many of them can run at once.
 const CONNECTIONS: usize = 3;
-/// Largest number of pending rows that are flushed to the database before budgets are read. After an outage there may
-/// be more, and flushing those could take long. Budgets are then read without them, which is safe because the
-/// reservations of their requests still count in the database.
+/// Maximum number of pending rows that are flushed to the database before budgets are read. After
+/// an outage there may be more, and flushing them could take long. Budgets are then read without
+/// them. This is safe, because the reservations of their requests still count in the database.
 const FLUSH_ROWS_MAX: u64 = 2_048;
-/// Longest time for which the server may answer nothing at all while a caller's read waits. The next constant is the
-/// same limit for a caller's transaction, which may have to wait for a transaction of another process.
+/// Maximum time for which the server may be silent while a caller's read waits.
 const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time for which the server may be silent while a caller's transaction waits. It is longer
+/// than that for a read, because the transaction may have to wait for one of another process.
 const TRANSACT_PATIENCE: Duration = Duration::from_secs(3);
-/// Longest time that each of the store's async tasks gets to end when the store closes.
+/// Maximum time that each of the store's async tasks gets to end when the store closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A database on PostgreSQL.
 pub(crate) struct PostgresStore {
     address: Arc<PostgresAddress>,
     spool: Arc<Spool>,
-    /// Way of rows into the spool.
+    /// The entrance of rows to the spool.
     intake: Arc<SpoolIntake>,
     writer: mpsc::UnboundedSender<writer::PostgresWriterCommand>,
     /// Permits for rows that could not be written to the spool.
@@ -118,8 +119,8 @@ impl fmt::Debug for PostgresStore {
     }
 }
 
-/// Runs a query on one of the shared connections, and a second time if the connection broke. To repeat a read does no
-/// harm.
+/// Runs a query on one of the shared connections, and once more if the connection broke. Repeating
+/// a read does no harm.
 macro_rules! read {
     ($self:expr, $session:ident => $query:expr) => {
         read!($self, ANSWER_TIMEOUT, $session => $query)
@@ -181,7 +182,8 @@ impl PostgresStore {
         first.return_session(session, &migrated).await;
         migrated?;
 
-        // Left-over rows are written before reservations are resolved, because they may settle some of them.
+        // Rows of an earlier process are written before reservations are resolved, because they may
+        // settle some of them.
         let failing = Arc::new(AtomicBool::new(false));
         let mut rows = PostgresWriter::new(link(), spool.clone(), failing.clone());
         rows.write_leftover_rows().await?;
@@ -246,8 +248,8 @@ impl PostgresStore {
         read!(self, session => queries::directory_version(session))
     }
 
-    /// Applies a change of the directory. The change is not retried if the connection breaks, because it is then not
-    /// known whether it was committed.
+    /// Applies a change of the directory. The change is not retried if the connection breaks,
+    /// because it may have been committed.
     pub(crate) async fn change(
         &self,
         actor: &str,
@@ -307,8 +309,9 @@ impl PostgresStore {
         }
     }
 
-    /// Records a row that could not be written to the spool. Returns `Ok` once the database has the row. Even after an
-    /// error, the row is kept in memory, if there is room, and written as soon as the database accepts it.
+    /// Records a row that could not be written to the spool. Returns `Ok` once the database has the
+    /// row. After an error, the row stays in memory, if there is room, and is written as soon as
+    /// the database accepts it.
     async fn record_without_line(&self, attempt: Box<AttemptRow>, problem: String) -> Result<()> {
         if let Some(left_out) = self.log_throttle.admit("no line", Instant::now()) {
             tracing::warn!(%problem, left_out, "rows can only go to PostgreSQL itself");
@@ -379,11 +382,12 @@ impl PostgresStore {
         read!(self, session => queries::prune_some(session, before))
     }
 
-    /// Hands over a transaction of a caller. The transaction is not retried if the connection breaks, because it is then
-    /// not known whether it was committed.
+    /// Hands over a caller's transaction. It is not retried if the connection breaks, because it
+    /// may have been committed.
     pub(crate) async fn transact(&self, job: Box<dyn TransactionJob>) -> Result<()> {
         let handed = async {
-            // The usage of calls must be in the database before the end of a task reads it.
+            // The end of a task reads the usage of its calls, so their rows must be in the database
+            // before.
             self.flush_few().await?;
             if self.closed.load(Ordering::Acquire) {
                 return Err(StoreError::Closed);
@@ -393,7 +397,7 @@ impl PostgresStore {
         self.wait_for_transaction(handed).await
     }
 
-    /// Waits for a part of a caller's transaction, as long as the server answers.
+    /// Waits for a part of a caller's transaction as long as the server answers other statements.
     pub(crate) async fn wait_for_transaction<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -413,7 +417,7 @@ impl PostgresStore {
         self.liveness.wait_unless_silent_for(INSPECT_PATIENCE, inspected).await
     }
 
-    /// Returns an advisory lock on a connection of its own, which is not opened yet.
+    /// Creates an advisory lock with a connection of its own, which is opened later.
     pub(crate) fn advisory_lock(&self, id: i64) -> AdvisoryLock {
         let connection = PostgresConnection::new(Arc::clone(&self.address), self.liveness.clone());
         AdvisoryLock::new(connection, id)
@@ -449,8 +453,8 @@ async fn ask<T, C>(task: &mpsc::Sender<C>, command: impl FnOnce(Reply<T>) -> C) 
     answer.await.map_err(|_| StoreError::Closed)?
 }
 
-/// Limits the time of work that must end while the store closes to [`CLOSE_TIMEOUT`]. If the server is away, other
-/// processes will resolve the reservations of this process.
+/// Runs work that must end while the store closes, for at most [`CLOSE_TIMEOUT`]. If the server
+/// does not answer, other processes will resolve the reservations of this process.
 async fn with_close_timeout<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let late = |_| StoreError::Database("PostgreSQL did not answer while the store closed".into());
     timeout(CLOSE_TIMEOUT, work).await.map_err(late)?

@@ -1,4 +1,5 @@
-//! Files and folders that only their owner can read, and files that only one process at a time can lock.
+//! Files and folders that only their owner can read, and locks that only one process at a time can
+//! hold.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -13,8 +14,8 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
-/// Creates a folder and its missing parents, readable by their owner only. An existing folder keeps its permissions,
-/// because its owner may have reasons for them and the files in it are private themselves.
+/// Creates a folder and its missing parents, readable by their owner only. An existing folder keeps
+/// its permissions: its owner may have reasons for them, and the files in it are private anyway.
 pub fn private_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -23,7 +24,8 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Exclusive lock of a file against other processes. The lock is released on drop, or when the process ends in any way.
+/// Exclusive lock of a file against other processes. It is released on drop, and also when the
+/// process ends in any way.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     _file: File,

@@ -50,15 +50,15 @@ fn check_budgets(
     }
 }
 
-/// Other requests with files that are in flight while a request with files is decided. The tokens of a file are an
-/// estimate. If several such requests ran at once and all estimates were too low, a budget that is nearly used up could
-/// be exceeded by a large amount.
+/// Other requests with files that are in flight when a request with files is decided. The tokens of
+/// a file are an estimate. If several such requests ran at once and all estimates were too low, a
+/// budget that is nearly used up could be exceeded by a large amount.
 #[derive(Default)]
 pub(crate) struct FileRequestsInFlight<'a>(Vec<&'a Reservation>);
 
 impl<'a> FileRequestsInFlight<'a> {
-    /// Selects the requests with files among those that hold a reservation. Selects none if the request that is decided
-    /// has no files.
+    /// Selects the other requests with files among the requests with a reservation. Selects none if
+    /// the request to decide has no files.
     pub(crate) fn of(asked: &Reservation, held: impl Iterator<Item = &'a Reservation>) -> Self {
         let others =
             held.filter(|held| asked.has_files && held.has_files && held.request != asked.request);
@@ -84,10 +84,11 @@ pub(crate) fn has_counting_budget(budgets: &[BudgetBalance], hosted: bool) -> bo
     budgets.iter().any(|budget| hosted || budget.tier == BudgetTier::Any)
 }
 
-/// Returns a budget that has no room for `wanted`, or `None` if all have room. Of several such budgets, prefers those
-/// whose used amount alone leaves no room, because reserved amounts come back when requests end. Among these, returns
-/// the one that resets last, because a retry before that would fail. A budget from which the request takes nothing does
-/// not refuse the request, even if the budget is exceeded.
+/// Returns a budget that has no room for `wanted`; `None` if all have room. Of several such
+/// budgets, prefers those whose used amount alone leaves no room, because reserved amounts are
+/// released when requests end. Among these, returns the one that resets last, because a retry
+/// before that would fail. A budget to which the request adds nothing does not refuse the request,
+/// even if the budget is exceeded.
 fn exhausted_budget(
     budgets: &[BudgetBalance],
     files: &FileRequestsInFlight<'_>,
@@ -107,7 +108,7 @@ fn exhausted_budget(
         .iter()
         .filter(|budget| asked(budget) > 0 && (lacks(budget, 1) || waits_for_files(budget)))
         .max_by_key(|budget| {
-            // Used amounts stay used until the reset; reserved amounts come back as requests end.
+            // Used amounts stay until the reset; reserved amounts are released when requests end.
             let is_spent = budget.used.saturating_add(asked(budget)) > budget.limit;
             (is_spent, budget.resets_at, Reverse((budget.scope, budget.tier, budget.unit)))
         })

@@ -1,8 +1,8 @@
-//! Stores which tenant owns each response, conversation and item id. So a restarted gateway, and other gateways on the
-//! same database, know the owners.
+//! Stores which tenant owns each response, conversation and item id, so that the owners are known
+//! after a restart and to other gateways on the same database.
 //!
-//! Each tenant has a limit on the number of its ids. Beyond this limit, the tenant's own oldest ids are removed, so
-//! that no tenant pushes out another's ids. Each write also removes expired ids.
+//! The number of ids of each tenant is limited. Beyond the limit, the tenant's own oldest ids are
+//! removed, so that no tenant can displace another's ids. Each write also removes expired ids.
 
 use fairgate_time::UnixMicros;
 
@@ -17,7 +17,8 @@ pub struct StoredResponseId {
     pub id: String,
     /// Name of the tenant that owns the id.
     pub tenant: String,
-    /// Tokens of the conversation so far, which a request that names the id adds to its input; 0 for an item.
+    /// Tokens of the conversation so far; 0 for an item. A request that names the id adds them to
+    /// its input.
     pub tokens: u64,
     /// Time at which the id expires. After that, the id counts as unknown.
     pub expires_at: UnixMicros,

@@ -308,7 +308,7 @@ fn claim(row: &(impl RowColumns + ?Sized), first: usize) -> Result<Option<TaskCl
     Ok(project.zip(task).zip(epoch).map(claim))
 }
 
-/// Reads the sums of one group. Returns them with the charged tokens of all groups, and the number of groups.
+/// Reads the sums of one group, and the totals over all groups, which each row contains.
 pub(crate) fn usage(row: &impl RowColumns, query: &UsageQuery) -> Result<(UsageRow, UsageTotals)> {
     let named = |name: String, by: UsageGrouping| {
         let number = || name.parse::<i64>().unwrap_or(0);
@@ -344,7 +344,7 @@ pub(crate) fn usage(row: &impl RowColumns, query: &UsageQuery) -> Result<(UsageR
     Ok((sums, totals))
 }
 
-/// Assembles the report of a usage query from its rows.
+/// Assembles the result of a usage query from its rows.
 pub(crate) fn usage_report(rows: Vec<(UsageRow, UsageTotals)>) -> UsageSums {
     let totals = rows.first().map(|(_, totals)| *totals).unwrap_or_default();
     let UsageTotals { charged, groups, worker_us } = totals;
@@ -402,7 +402,8 @@ pub(crate) fn reservation(row: &impl RowColumns) -> Result<Reservation> {
     })
 }
 
-/// Guessed row, with the outcome `lost`, that is being deleted. It holds the amounts to subtract from the sums.
+/// A guessed row, with the outcome `lost`, that is being deleted. Its amounts are subtracted from
+/// the sums.
 pub(crate) struct GuessedRow {
     pub(crate) request: String,
     pub(crate) payers: SumOwners<'static>,
@@ -414,8 +415,8 @@ pub(crate) struct GuessedRow {
 }
 
 impl GuessedRow {
-    /// Returns negative usage that takes back the charge of the guessed row, because the real row replaces it. Returns
-    /// `None` if the request was not made for a task.
+    /// Returns negative usage that cancels the charge of the guessed row, because the real row
+    /// replaces it. Returns `None` if the request was not made for a task.
     pub(crate) fn refund(&self) -> Option<(&TaskClaim, ClaimUsage)> {
         let used = &self.uses.used;
         let (tokens, money) = (-used.tokens, -used.money);

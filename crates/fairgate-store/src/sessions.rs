@@ -1,5 +1,5 @@
-//! Sessions that ended before their time. A session itself is a signed value that the browser keeps; the database has
-//! the key, and a row for each session that was revoked.
+//! Sessions that were revoked. A session itself is a signed value that the browser keeps. The
+//! database has the key of the signature, and a row for each revoked session.
 
 use fairgate_time::UnixMicros;
 
@@ -13,8 +13,8 @@ const DROP_EXPIRED: &str = "DELETE FROM revoked_sessions WHERE expires_at <= $1"
 const FIND: &str = "SELECT COUNT(*) FROM revoked_sessions WHERE id = $1";
 
 impl Store {
-    /// Revokes a session, so that no gateway on this database accepts it. The row is kept until the session would have
-    /// expired by itself.
+    /// Revokes a session, so that no gateway on this database accepts it. The row is kept until the
+    /// session's own expiry.
     pub fn revoke_session(
         &self,
         id: String,

@@ -1,29 +1,34 @@
-//! Rows that are acknowledged but not in the database yet. The spool is used with either database.
+//! Keeps rows that are acknowledged but not in the database yet. The spool is used with either
+//! database.
 //!
-//! A response ends only when its row is safe from a kill of the process, and the response must not wait for a database
-//! that is slow or away. A line that is appended to a file without a sync is in the kernel after some microseconds. So
-//! a row is acknowledged once its line is in a file here. A writer moves the rows into the database, hundreds at a
-//! time, and the next process moves the rows that a killed process left. (Without the spool, each response would wait
-//! for a commit. On SQLite, a commit of a few rows rewrites a page of the table and of every index, which is about 7 KB
-//! per row at 4 000 rows a second, and stalls while the disk syncs the log. On PostgreSQL, a commit takes a round trip,
-//! and never ends while the server is away.)
+//! A response ends only when its row can survive a kill of the process, and the response must not
+//! wait for a database that is slow or does not answer. A line that is appended to a file without a
+//! sync reaches the kernel after some microseconds. So a row is acknowledged once its line is in a
+//! spool file. A writer moves the rows to the database, hundreds at a time, and the next process
+//! moves the rows that a killed process left. (Without the spool, each response would wait for a
+//! commit. On SQLite, a commit of a few rows rewrites a page of the table and of every index, which
+//! is about 7 KB per row at 4 000 rows a second, and stalls while the disk syncs the log. On
+//! PostgreSQL, a commit takes a round trip, and never ends while the server does not answer.)
 //!
-//! Rows come in through [`SpoolIntake`], which formats the lines of all waiting rows and appends them with one write.
+//! [`SpoolIntake`] accepts the rows, formats the lines of all waiting rows and appends them with
+//! one write.
 //!
 //! Lines are appended to the last of several numbered files. A file is removed once all of its rows are in the
 //! database. A row that is both in a file and in the database after a kill is not charged twice, because the database
 //! knows its request and attempt.
 //!
-//! Memory is bounded. Up to a limit, rows wait in memory for the writer. Further rows are in the files only, and are
-//! read back in order when the writer gets to them. The rows of an earlier process are read in the same way. The total
-//! size of the files is bounded too, and at the limit no more rows are accepted.
+//! Memory is limited. Up to a limit, rows wait in memory for the writer. Further rows are only in
+//! the files, and are read back in order when the writer reaches them. The rows of an earlier
+//! process are read in the same way. The total size of the files is limited too, and at that limit
+//! no more rows are accepted.
 //!
-//! An incomplete line is skipped, and its file is copied aside ([`files::copy_damaged`]). A file with lines of another
-//! version of the program is left unchanged, and opening the spool fails.
+//! An incomplete line is skipped, and its file is copied ([`files::copy_damaged`]). If a file has
+//! lines of another version of the program, it is left unchanged, and the spool cannot be opened.
 //!
-//! Without the spool, with an SQLite commit for every few rows, the p99 of responses was 2 to 30 ms at a fifth of the
-//! maximum rate; with the spool it is 1 ms. Without the spool, an outage of PostgreSQL held up every response. A query
-//! of the ledger first moves the pending rows of its own process into the database, so the query finds them.
+//! Without the spool, with an SQLite commit for every few rows, the p99 of responses was 2 to 30 ms
+//! at a fifth of the maximum rate; with the spool it is 1 ms. Without the spool, an outage of
+//! PostgreSQL delayed every response. A query of the ledger first moves the pending rows of its own
+//! process to the database, so the query includes them.
 
 mod files;
 mod intake;
@@ -49,13 +54,13 @@ const SEGMENT_BYTES: u64 = 4 << 20;
 /// Limits of a spool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpoolBounds {
-    /// Largest number of rows that are held in memory.
+    /// Maximum number of rows that are held in memory.
     pub(crate) memory_rows: usize,
-    /// Largest total size of all files, in bytes.
+    /// Maximum total size of all files, in bytes.
     pub(crate) bytes_max: u64,
 }
 
-/// Row that was taken from the spool and is on its way into the database.
+/// A row that was taken from the spool to be written to the database.
 #[derive(Debug)]
 pub(crate) struct SpooledRow {
     pub(crate) attempt: Box<AttemptRow>,
@@ -63,7 +68,7 @@ pub(crate) struct SpooledRow {
     segment: u64,
 }
 
-/// Error for a row that is in no file.
+/// Error for a row that was not written to any file.
 #[derive(Debug)]
 pub(crate) enum SpoolPutError {
     /// The spool accepts no more rows.
@@ -75,7 +80,7 @@ pub(crate) enum SpoolPutError {
 /// Result of writing one row to the files.
 pub(crate) type PutResult = Result<(), SpoolPutError>;
 
-/// Lines of rows, one after the other, with the offset at which each of them ends.
+/// Lines of rows, one after the other, and the offset of the end of each.
 #[derive(Debug, Default)]
 pub(crate) struct SpoolLines {
     bytes: Vec<u8>,
@@ -83,7 +88,7 @@ pub(crate) struct SpoolLines {
 }
 
 impl SpoolLines {
-    /// Replaces the lines by those of these rows.
+    /// Replaces the lines by the lines of these rows.
     fn set(&mut self, attempts: &[Box<AttemptRow>]) {
         self.bytes.clear();
         self.ends.clear();
@@ -125,22 +130,22 @@ struct SpoolState {
     waiting: VecDeque<SpooledRow>,
     /// Rows that are in the files only and that the writer has not taken yet; `None` if there are no such rows.
     backlog: Option<SpoolBacklog>,
-    /// Number of rows in memory. These are the waiting rows and those that the writer has taken.
+    /// Number of rows in memory: the waiting rows, and those that the writer has taken.
     in_memory: usize,
-    /// Number of rows that this process accepted or that earlier processes left. The next field counts those of them
-    /// that are in the database.
+    /// Number of rows that this process accepted or that earlier processes left.
     put: u64,
+    /// Number of these rows that are in the database.
     written: u64,
-    /// True if a line could not be written and no probe has succeeded since then. A shorter line that could be written
-    /// does not reset this flag.
+    /// True if a line could not be written and no probe has succeeded since then. A shorter line
+    /// that is written successfully does not reset this flag.
     failing: bool,
     /// True if no more rows are accepted.
     closed: bool,
-    /// Lock of the files, if this spool owns one; released on close.
+    /// Lock of the files, if this spool owns one. It is released when the spool closes.
     lock: Option<FileLock>,
 }
 
-/// File and offset of the first row that is in the files only, and the number of such rows.
+/// File and offset of the first row that is only in the files, and the number of such rows.
 #[derive(Clone, Copy, Debug)]
 struct SpoolBacklog {
     segment: u64,
@@ -196,9 +201,10 @@ impl Spool {
         Ok(Self { files, bounds, state: Mutex::new(state), is_healthy: AtomicBool::new(true) })
     }
 
-    /// Writes rows to a file, which makes them safe from a kill of the process. The rows are written with one write, or
-    /// one by one if the file does not accept all of them. Adds a result for each row to `results`, in their order, and
-    /// returns true if the writer should be woken. `lines` is a buffer.
+    /// Writes rows to a file, so that they survive a kill of the process. The rows are written
+    /// together, or one by one if the file does not accept all of them. Adds a result for each row
+    /// to `results`, in their order. Returns true if the writer should be woken. `lines` is a
+    /// buffer.
     pub(crate) fn put<R>(
         &self,
         rows: R,
@@ -273,9 +279,10 @@ impl Spool {
         self.state().put
     }
 
-    /// Returns true if at least `rows` rows are in the database. They are not always the oldest ones: while the writer
-    /// holds an older row that it could not write, newer rows may already be in the database. So the writer calls this
-    /// method only after all rows that it had taken were written.
+    /// Returns true if at least `rows` rows are in the database. These are not always the oldest
+    /// ones: while the writer holds an older row that it could not write, newer rows may already be
+    /// in the database. So the writer calls this method only when all rows that it had taken are
+    /// written.
     pub(crate) fn has_written(&self, rows: u64) -> bool {
         self.state().written >= rows
     }
@@ -293,7 +300,7 @@ impl Spool {
             let Some((number, offset)) = state.backlog_start() else { return Ok(()) };
             let Some(segment) = state.segment(number) else { return Ok(()) };
             let (path, end) = (segment.path.clone(), segment.bytes);
-            // Lines are only appended after `end`, so the lock is not needed for reading these.
+            // Lines are only appended after `end`, so reading the lines before it needs no lock.
             drop(state);
             let (read, next) = read_back(&path, offset, end, max - rows.len())?;
             let mut state = self.state();
@@ -304,8 +311,8 @@ impl Spool {
         }
     }
 
-    /// Marks rows as stored in the database, or as rejected for good ([`Self::set_aside`]). Removes files without
-    /// remaining rows.
+    /// Marks rows as stored in the database, or as rejected permanently ([`Self::set_aside`]).
+    /// Removes files without remaining rows.
     pub(crate) fn mark_written(&self, rows: Vec<SpooledRow>) {
         let (done, wants_spare) = {
             let mut state = self.state();
@@ -327,11 +334,11 @@ impl Spool {
     }
 
     fn make_spare(&self, number: u64) {
-        // On a full disk the new file may fail; then the current file stays in use.
+        // If the file cannot be created, for example on a full disk, the current file stays in use.
         let Ok(segment) = SpoolSegment::create(self.files.path(number)) else { return };
         let mut state = self.state();
-        // Another thread may have taken the next file in the meantime, and lines must be in the order of the file
-        // numbers.
+        // Another thread may have switched to the next file meanwhile, and the lines must be in the
+        // order of the file numbers.
         let done = if state.current.0 < number && !state.closed {
             state.spare = Some((number, segment));
             state.take_done()
@@ -342,7 +349,8 @@ impl Spool {
         done.iter().for_each(remove);
     }
 
-    /// Appends a row that the database rejects because of its content to a separate file, which is not read again.
+    /// Appends a row that the database rejects because of its content to a separate file. That file
+    /// is not read again.
     pub(crate) fn set_aside(&self, attempt: &AttemptRow) -> io::Result<std::path::PathBuf> {
         let mut line = Vec::new();
         line::write(attempt, &mut line);
@@ -351,8 +359,8 @@ impl Spool {
         Ok(path)
     }
 
-    /// Syncs the files to disk. While the database is away, their lines may be the only copy of the rows for a long
-    /// time.
+    /// Syncs the files to disk. While the database does not answer, their lines may be the only
+    /// copy of the rows for a long time.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let files: Vec<_> = {
             let state = self.state();
@@ -466,8 +474,8 @@ impl SpoolState {
         self.older.insert(number, segment);
     }
 
-    /// Takes the files whose rows are all in the database out of the state, and returns them. The current file is
-    /// included if the spare file can replace it.
+    /// Removes the files whose rows are all in the database from the state, and returns them. The
+    /// current file is one of them if the spare file can replace it.
     fn take_done(&mut self) -> Vec<SpoolSegment> {
         let current = &self.current.1;
         if current.rows == 0
@@ -482,7 +490,7 @@ impl SpoolState {
         done
     }
 
-    /// Reserves the number of the spare file, if one should be created.
+    /// Reserves the number of the next spare file; `None` if no spare file is needed.
     fn take_number_for_spare(&mut self) -> Option<u64> {
         if self.spare.is_some() || self.closed {
             return None;

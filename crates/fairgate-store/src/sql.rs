@@ -1,7 +1,7 @@
 //! SQL statements that are identical for both databases.
 //!
-//! Placeholders are written `$1`, `$2`, … and must first appear in that order, because SQLite treats them as names and
-//! numbers them in the order of their appearance.
+//! Placeholders are written `$1`, `$2`, … and must first appear in that order, because SQLite
+//! treats them as names and gives them numbers in the order of their appearance.
 
 mod sums;
 mod usage;
@@ -81,8 +81,8 @@ impl SqlStatement {
         Self { sql: sql.to_owned(), values }
     }
 
-    /// Adds a condition to the statement if `value` is set. The first condition follows `WHERE`, the others follow
-    /// `AND`.
+    /// Adds a condition to the statement if `value` is not `None`. The first condition follows
+    /// `WHERE`, the others follow `AND`.
     pub(crate) fn filter(&mut self, condition: &str, value: Option<SqlValue>) {
         if let Some(value) = value {
             let word = if self.values.is_empty() { "WHERE" } else { "AND" };
@@ -270,7 +270,8 @@ fn limits(limits: &DirectoryLimits) -> impl Iterator<Item = SqlValue> {
     numbers.into_iter().chain([SqlValue::Text(limits.hosted.word().to_owned())])
 }
 
-/// Builds the statement that forgets that a file declared an object, which is removed.
+/// Builds the statement that deletes the note about a declared object, because the object is
+/// removed.
 fn drop_record(kind: &str, name: &str) -> SqlStatement {
     let values = vec![kind.into(), name.into()];
     SqlStatement::new("DELETE FROM declared_objects WHERE kind = $1 AND name = $2", values)
@@ -340,13 +341,15 @@ pub(crate) fn audit(query: &AuditQuery) -> SqlStatement {
     statement
 }
 
-/// Adds a condition that the column equals `name` or, if `name` has no separator, begins with it and a separator.
+/// Adds a condition on a column. The column must equal `name`. If `name` has no separator, a column
+/// that begins with `name` and a separator matches too.
 fn filter_family(statement: &mut SqlStatement, column: &str, name: Option<&str>, separator: char) {
     let Some(name) = name else { return };
     if name.contains(separator) {
         return statement.filter(&format!("{column} ="), Some(name.into()));
     }
-    // As a range of texts, because a name may have characters that mean something in a pattern.
+    // The condition is a range of texts, because a name may have characters with a meaning in a
+    // pattern.
     let first = format!("{name}{separator}");
     let after = char::from_u32(u32::from(separator) + 1).unwrap_or(separator);
     let word = if statement.values.is_empty() { "WHERE" } else { "AND" };
@@ -358,7 +361,7 @@ fn filter_family(statement: &mut SqlStatement, column: &str, name: Option<&str>,
     ));
 }
 
-/// Largest number of rows or audit entries in a list.
+/// Maximum number of rows or audit entries in a list.
 const LIST_MAX: u32 = 1_000;
 
 pub(crate) fn list_limit(asked: u32) -> i64 {
@@ -380,7 +383,7 @@ macro_rules! attempt_columns {
 
 pub(crate) use attempt_columns;
 
-/// Inserts one row into the ledger. To write the same attempt again has no effect.
+/// Inserts one row into the ledger. Inserting the same attempt again has no effect.
 pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
@@ -406,7 +409,8 @@ pub(crate) fn attempts(query: &LedgerQuery) -> SqlStatement {
 pub(crate) const PRUNE: &str = "DELETE FROM attempts WHERE (request, attempt) IN \
      (SELECT request, attempt FROM attempts WHERE started_at < $1 ORDER BY started_at LIMIT $2)";
 
-/// Number of rows that [`PRUNE`] deletes at a time. It is limited so that other transactions need not wait long.
+/// Number of rows that [`PRUNE`] deletes at a time. It is small enough that other transactions need
+/// not wait long.
 pub(crate) const PRUNE_ROWS: i64 = 1_000;
 
 #[cfg(test)]
@@ -414,7 +418,8 @@ mod tests {
     use super::*;
     use fairgate_usage::sql as usage;
 
-    /// SQLite counts placeholders as they come, PostgreSQL by their number: both must agree.
+    /// SQLite numbers placeholders in the order of their appearance, and PostgreSQL uses their own
+    /// numbers. Both must agree.
     #[test]
     fn placeholders_first_appear_in_order() {
         let everything = LedgerQuery {

@@ -1,4 +1,5 @@
-//! The store on SQLite: one thread that writes, a few connections that read, one process per file.
+//! The store on SQLite: one thread that writes, and a few connections that read. Only one process
+//! can open a file.
 
 mod batch;
 mod checkpoint;
@@ -39,8 +40,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 /// Number of read connections. This many queries can run at once.
 const READERS: usize = 3;
 
-/// Longest wait for the database when a row could not be written to the spool. Another program may have locked the
-/// database.
+/// Maximum wait for the database when a row could not be written to the spool. Another program may
+/// have locked the database.
 const DIRECT_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A database on SQLite.
@@ -51,7 +52,7 @@ pub(crate) struct SqliteStore {
     failing: Arc<AtomicBool>,
     /// Spool of the rows that wait for the database; `None` for a database in memory, which has no spool.
     spool: Option<Arc<Spool>>,
-    /// Way of rows into the spool; `None` without a spool.
+    /// The entrance of rows to the spool; `None` without a spool.
     intake: Option<Arc<SpoolIntake>>,
     log_throttle: LogThrottle<&'static str>,
     readers: Arc<ReadConnections>,
@@ -78,7 +79,7 @@ impl RowWriter for ToSqliteWriter {
     }
 }
 
-/// Read connections, each lent to one query at a time.
+/// Read connections. Each serves one query at a time.
 #[derive(Debug)]
 struct ReadConnections {
     /// Location of the database file; `None` for a database in memory, which has no file to open again.
@@ -136,8 +137,8 @@ impl SqliteStore {
         ))
     }
 
-    /// Sends a command to the writer thread and waits for the result. Once sent, the command is carried out even if the
-    /// caller stops waiting.
+    /// Sends a command to the writer thread and waits for the result. Once sent, the command is
+    /// executed even if the caller stops waiting.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> SqliteCommand) -> Result<T> {
         let turn = self.permits.next().await?;
         self.ask_with(Some(turn), command).await
@@ -253,8 +254,9 @@ impl SqliteStore {
         }
     }
 
-    /// Records a row that could not be written to the spool. Returns `Ok` once the database has the row. Even after an
-    /// error, the row is kept in memory, if there is room, and written as soon as the database accepts it.
+    /// Records a row that could not be written to the spool. Returns `Ok` once the database has the
+    /// row. After an error, the row stays in memory, if there is room, and is written as soon as
+    /// the database accepts it.
     async fn record_without_line(&self, attempt: Box<AttemptRow>, problem: String) -> Result<()> {
         if let Some(left_out) = self.log_throttle.admit("no line", tokio::time::Instant::now()) {
             tracing::warn!(%problem, left_out, "rows can only go to the database itself");
@@ -277,7 +279,7 @@ impl SqliteStore {
         }
     }
 
-    /// Writes the rows that are on their way into the spool.
+    /// Writes the rows that wait in the spool's intake.
     fn write_waiting(&self) {
         if let Some(intake) = &self.intake {
             intake.write_waiting();
@@ -334,8 +336,8 @@ impl SqliteStore {
     }
 
     pub(crate) async fn close(&self) -> Result<()> {
-        // Running reads end first. SQLite cleans up its log when the last connection closes, but only if that one can
-        // write.
+        // Running reads end first. SQLite cleans up its log when the last connection closes, but
+        // only if that connection can write.
         let turns = u32::try_from(READERS).unwrap_or(1);
         if let Ok(all) = self.readers.permits.acquire_many(turns).await {
             self.readers.permits.close();
@@ -343,7 +345,8 @@ impl SqliteStore {
             drop(all);
         }
         self.write_waiting();
-        // Sent without a permit: if the database accepts nothing, rows hold all permits.
+        // The command needs no permit, because rows hold all permits while the database accepts
+        // nothing.
         if self.permits.are_closed() {
             return Err(StoreError::Closed);
         }

@@ -1,4 +1,4 @@
-//! The handle to the store, which works with either database.
+//! The handle to the store. It works with SQLite and with PostgreSQL.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -30,34 +30,40 @@ const EXPORT_LOCK: i64 = 0x6667_6578_706f_7274;
 
 /// Boxed future that the methods of [`Store`] return.
 ///
-/// The box keeps builds short. The body of an `async fn` is compiled in every crate that awaits the function, and here
-/// the body contains the clients of both databases. Behind a box the body is compiled once, in this crate.
+/// The box keeps builds short. The body of an `async fn` is compiled in every crate that awaits the
+/// function, and here the body contains the clients of both databases. Behind a box it is compiled
+/// only once, in this crate.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// Boxed future of a transaction, with the error type of the transaction's code. It is boxed for the same reason as
-/// [`StoreFuture`].
+/// Boxed future of a transaction. `E` is the error type of the transaction's code. The future is
+/// boxed for the same reason as [`StoreFuture`].
 pub type TransactionFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// Handle to the database, which is cheap to clone. All clones share one store, and closing one closes all.
+/// Handle to the database, which is cheap to clone. All clones share one store, and closing one of
+/// them closes the store.
 ///
 /// # Order of calls
 ///
-/// 1. [`Store::open`] once. It migrates the schema and resolves what dead processes left.
-/// 2. [`Store::directory`] to authenticate callers. Call it again whenever [`Store::directory_version`] has changed, and
-///    after each [`Store::change`] of this process.
+/// 1. [`Store::open`] once. It migrates the schema and resolves the reservations of dead processes.
+/// 2. [`Store::directory`] to authenticate callers. Call it again whenever
+///    [`Store::directory_version`] has changed, and after each [`Store::change`] of this process.
 /// 3. For each request:
-///    1. [`Store::can_record`]. Start no request while it is false.
-///    2. [`Store::reserve`] before the request is queued. [`Store::budgets`] may refuse it earlier, without reserving.
-///    3. [`Store::record`] for each attempt, with [`AttemptRow::last`] for the last one, also if the request failed or
-///       was refused. The last row ends the reservation. Answer the client when the future is ready.
+///    1. [`Store::can_record`]. Start no request while it returns false.
+///    2. [`Store::reserve`] before the request is queued. To refuse a request earlier, without a
+///       reservation, compare it with [`Store::budgets`].
+///    3. [`Store::record`] for each attempt, with [`AttemptRow::last`] for the last one, also if
+///       the request failed or was refused. The last row ends the reservation. Answer the client
+///       when the future is ready.
 ///
-///    A request that is never recorded keeps its reservation until this process ends, and is then charged in full.
-/// 4. [`Store::usage`], [`Store::attempts`], [`Store::audit`] and [`Store::prices`] at any time. They see all rows that
-///    this process recorded before.
-/// 5. [`Store::transact`] and [`Store::inspect`] for tables of other crates, which have the SQL for them.
-/// 6. [`Store::prune`] now and then, if old rows are not wanted.
-/// 7. [`Store::close`] once, after the last row. Rows that the database did not take then stay in the spool for the next
-///    process.
+///    A request whose last row is never recorded keeps its reservation until this process ends. It
+///    is then charged the whole reservation.
+/// 4. [`Store::usage`], [`Store::attempts`], [`Store::audit`] and [`Store::prices`] at any time.
+///    Their results include all rows that this process recorded before.
+/// 5. [`Store::transact`] and [`Store::inspect`] for the tables of other crates, which have the SQL
+///    for them.
+/// 6. [`Store::prune`] from time to time, if old rows should not be kept.
+/// 7. [`Store::close`] once, after the last row. Rows that the database did not accept then stay in
+///    the spool for the next process.
 #[derive(Clone, Debug)]
 pub struct Store {
     backend: StoreBackend,
@@ -104,7 +110,7 @@ impl Store {
         Err(wrong(known.to_owned()))
     }
 
-    /// Returns all data that the gateway needs to authenticate clients.
+    /// Returns the groups, tenants and keys, by which the gateway identifies callers.
     pub fn directory(&self) -> StoreFuture<'_, Directory> {
         on!(self, it => it.directory())
     }
@@ -114,8 +120,9 @@ impl Store {
         on!(self, it => it.directory_version())
     }
 
-    /// Applies a change of the directory and writes its audit entry, both or neither. A change without effect (revoking
-    /// a revoked key, a patch with equal values) is not an error, and makes no audit entry and no new version.
+    /// Applies a change of the directory and writes its audit entry, both or neither. A change
+    /// without effect (revoking a revoked key, a patch with equal values) is not an error. It
+    /// writes no audit entry and makes no new version.
     pub fn change<'a>(
         &'a self,
         actor: &'a str,
@@ -128,7 +135,7 @@ impl Store {
         on!(self, it => it.change(actor, at, change))
     }
 
-    /// Returns what the declarations of a file would change, and changes nothing.
+    /// Returns the changes that the declarations of a file would make, without making them.
     pub fn preview_declarations(
         &self,
         declared: Arc<Declarations>,
@@ -137,8 +144,9 @@ impl Store {
         self.inspect(move |transaction| declaration_rows::preview(transaction, &declared, at))
     }
 
-    /// Applies the declarations of a file in one transaction, with an audit entry for each changed object. Declares
-    /// nothing if that would disable more than half of what is declared, unless `may_disable_most`. Returns the changes.
+    /// Applies the declarations of a file in one transaction, with an audit entry for each changed
+    /// object. Fails if that would disable more than half of the declared tenants and keys, unless
+    /// `may_disable_most` is true. Returns the changes.
     pub fn apply_declarations(
         &self,
         declared: Arc<Declarations>,
@@ -150,18 +158,21 @@ impl Store {
         })
     }
 
-    /// Reserves provider tokens and money for a request, in all budgets of its group, tenant and key at once, and of
-    /// the hosted tier if the reservation asks for hosted workers. Changes nothing if one of these budgets has no room.
-    /// The budgets are those in the database at this moment. If there is no budget, nothing is reserved and the request
+    /// Reserves provider tokens and money for a request, in all budgets of its group, tenant and
+    /// key at once. If the reservation includes hosted workers, it is also made in the budgets of
+    /// the hosted tier. Changes nothing if one of these budgets has no room. The budgets are those
+    /// in the database at this moment. If there is no budget, nothing is reserved and the request
     /// is granted.
     ///
-    /// If the budgets have room for the request on own workers but not on hosted ones, the request is granted without
-    /// hosted workers. [`ReservationGrant::hosted`] is then false, and [`ReservationGrant::hosted_exhausted`] names the
-    /// budget. A caller without own workers passes the hosted amounts for both.
+    /// If the budgets have room for the request on own workers but not on hosted ones, the request
+    /// is granted without hosted workers. [`ReservationGrant::hosted`] is then false, and
+    /// [`ReservationGrant::hosted_exhausted`] names the budget. A caller whose pool has no own
+    /// workers passes the hosted amounts for both.
     ///
-    /// The reservation counts in the day and month that contain its `at`, and so does the final usage of the request,
-    /// even after midnight. A second reservation of a request replaces the first. If the future is dropped before it is
-    /// ready, anything that it may have reserved is given back.
+    /// The reservation counts in the day and month that contain its `at`. The final usage of the
+    /// request counts in the same periods, even after midnight. A second reservation of a request
+    /// replaces the first. If the future is dropped before it is ready, its reservation is
+    /// released.
     pub fn reserve(
         &self,
         mut reservation: Reservation,
@@ -183,13 +194,14 @@ impl Store {
         on!(self, it => it.budgets(owners, at))
     }
 
-    /// Lists all prices that were ever in force, oldest first. See [`DirectoryChange::KeepPrices`].
+    /// Returns all prices that were ever in force, oldest first. See
+    /// [`DirectoryChange::KeepPrices`].
     pub fn prices(&self) -> StoreFuture<'_, Vec<PriceVersion>> {
         on!(self, it => it.prices())
     }
 
-    /// Returns the number of other gateways that have the database open now, by the database's clock. A SQLite file is
-    /// open in one process.
+    /// Returns the number of other gateways that have the database open now, by the database's
+    /// clock. It is 0 for SQLite, because only one process can open a file.
     pub fn other_gateways(&self) -> StoreFuture<'_, u64> {
         match &self.backend {
             StoreBackend::Sqlite(_) => Box::pin(ready(Ok(0))),
@@ -202,14 +214,16 @@ impl Store {
         on!(self, it => it.currency())
     }
 
-    /// Writes a row, adds its usage to the sums of its group, tenant and key (and of the hosted tier if the row's tier
-    /// is not 0), and ends the request's reservation if this is the last row of the request. The database does all of
-    /// this in one transaction. The future is ready once the row survives a kill of the process, which is when its line
-    /// is in a file on this machine. The database gets the row some milliseconds later, or when the database is back;
-    /// the reservation stays until then. Later reads through this store see the row.
+    /// Writes a row and adds its usage to the sums of its group, tenant and key, and of the hosted
+    /// tier if the row's tier is not 0. If this is the last row of the request, ends the request's
+    /// reservation. The database does all of this in one transaction. The future is ready once the
+    /// row would survive a kill of the process, because its line is in a file on this machine. The
+    /// database gets the row some milliseconds later, or when it answers again. The reservation
+    /// stays until then. Later reads through this store include the row.
     ///
-    /// [`StoreError::Unrecorded`] means that a kill may lose the row, because neither the files nor the database
-    /// accepted it. The row is kept in memory, if there is room, and is written when the database accepts rows again.
+    /// [`StoreError::Unrecorded`] means that a kill may lose the row, because neither the files nor
+    /// the database accepted it. If there is room, the row is kept in memory and written when the
+    /// database accepts rows again.
     ///
     /// A row that exists already is neither written nor charged again. A guessed row, with the outcome `lost`, is
     /// replaced by the real one. The row is handed over at the first poll, and is written even if the future is dropped
@@ -221,9 +235,9 @@ impl Store {
         on!(self, it => it.record(attempt))
     }
 
-    /// Returns true if a row would be stored now. Returns false while the spool files cannot be written, for instance
-    /// because the disk is full. A caller that needs a row for each response should then start no requests. The check
-    /// is cheap in normal operation.
+    /// Returns true if a row would be stored now. Returns false while the spool files cannot be
+    /// written, for example because the disk is full. A caller that needs a row for each response
+    /// should then start no requests. The check is cheap in normal operation.
     pub fn can_record(&self) -> bool {
         match &self.backend {
             StoreBackend::Sqlite(it) => it.is_writable(),
@@ -239,24 +253,24 @@ impl Store {
         }
     }
 
-    /// Returns sums of ledger rows for at most 10 000 groups. Groups with the most charged tokens come first; days and
-    /// hours are in the order of time.
+    /// Returns sums of ledger rows for at most 10 000 groups. Groups with the most charged tokens
+    /// come first. Days and hours are in the order of time.
     pub fn usage(&self, query: UsageQuery) -> StoreFuture<'_, UsageSums> {
         on!(self, it => it.usage(query))
     }
 
-    /// Lists rows of the ledger, newest first.
+    /// Returns rows of the ledger, newest first.
     pub fn attempts(&self, query: LedgerQuery) -> StoreFuture<'_, Vec<AttemptRow>> {
         on!(self, it => it.attempts(query))
     }
 
-    /// Lists audit entries, newest first.
+    /// Returns audit entries, newest first.
     pub fn audit(&self, query: AuditQuery) -> StoreFuture<'_, Vec<AuditEntry>> {
         on!(self, it => it.audit(query))
     }
 
-    /// Removes ledger rows of requests that arrived before `before`, a bounded number in each transaction. Sums and the
-    /// audit trail stay. Returns the number of removed rows.
+    /// Removes ledger rows of requests that arrived before `before`. Each transaction removes a
+    /// limited number. Sums and the audit trail stay. Returns the number of removed rows.
     pub fn prune(&self, before: UnixMicros) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let mut removed = 0;
@@ -264,7 +278,8 @@ impl Store {
                 let some = self.prune_some(before).await?;
                 removed += some;
                 if some < sql::PRUNE_ROWS.unsigned_abs() {
-                    // An export that is no longer configured leaves notes behind.
+                    // The stored removals of an export that is no longer configured are deleted
+                    // too.
                     self.prune_removed(before).await?;
                     return Ok(removed);
                 }
@@ -276,16 +291,16 @@ impl Store {
         on!(self, it => it.prune_some(before))
     }
 
-    /// Returns the secret of the installation that has this name. The first call on a database makes the secret; all
-    /// gateways on the database get the same one.
+    /// Returns the secret of the installation with this name. The first call on a database creates
+    /// the secret. All gateways on the database get the same one.
     pub fn installation_secret(&self, name: &'static str) -> StoreFuture<'_, InstallationSecret> {
         self.transact(TransactionDurability::ThroughPowerLoss, move |transaction| {
             InstallationSecret::read_or_make(transaction, name)
         })
     }
 
-    /// Returns the last use of each of these keys that was ever used, by key id. A use is known a minute later at the
-    /// latest.
+    /// Returns the time of the last use of each of these keys, by key id. Keys that were never used
+    /// are left out. A use is known within a minute.
     pub fn key_uses(
         &self,
         keys: Vec<String>,
@@ -293,10 +308,11 @@ impl Store {
         self.inspect(move |transaction| read_key_uses(transaction, keys))
     }
 
-    /// Runs a transaction of the caller. If `work` returns an error, nothing is changed. These transactions run one at a
-    /// time, over all processes that share the database. Those of this process that wait at the same time share a commit,
-    /// and each is answered after the commit. The transaction is handed over at the first poll; if the future is dropped
-    /// after that, it may be committed or not.
+    /// Runs a caller's transaction. If `work` returns an error, nothing is changed. Callers'
+    /// transactions run one at a time, over all processes that share the database. Those of this
+    /// process that wait at the same time share a commit, and each is answered after the commit.
+    /// The transaction is handed over at the first poll. If the future is dropped after that, the
+    /// transaction may be committed or not.
     pub fn transact<T, E>(
         &self,
         keep: TransactionDurability,
@@ -318,7 +334,7 @@ impl Store {
         })
     }
 
-    /// Runs `work`, which may only read, on one consistent snapshot.
+    /// Runs `work` on one consistent snapshot. `work` may only read.
     pub fn inspect<T, E>(
         &self,
         work: impl FnOnce(&mut dyn Transaction) -> Result<T, E> + Send + 'static,
@@ -348,10 +364,10 @@ impl Store {
         }
     }
 
-    /// Returns the lock of the export, which is not held yet.
+    /// Creates the lock of the export, which is not held yet.
     pub fn export_lock(&self) -> ExportLock {
         match &self.backend {
-            // The file has one process.
+            // Only one process can open the file.
             StoreBackend::Sqlite(_) => ExportLock::always_held(),
             StoreBackend::Postgres(it) => ExportLock::on_server(it.advisory_lock(EXPORT_LOCK)),
         }

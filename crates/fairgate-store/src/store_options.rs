@@ -8,19 +8,20 @@ use crate::spool::SpoolBounds;
 /// Limits and timeouts of a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Largest number of pending operations, and largest number of rows that are held in memory until the database has
-    /// them. Further rows are in the spool files only.
+    /// Maximum number of pending operations, and maximum number of rows that are held in memory
+    /// until the database has them. Further rows are only in the spool files.
     pub pending_max: usize,
-    /// Largest total size of the spool files, in bytes. Rows beyond this size are rejected.
+    /// Maximum total size of the spool files, in bytes. Rows beyond this size are rejected.
     pub spool_bytes_max: u64,
-    /// Folder of the spool files, used by this process alone. Required for PostgreSQL and ignored for SQLite, where the
-    /// files are next to the database.
+    /// Folder of the spool files, which no other process may use. Required for PostgreSQL. Ignored
+    /// for SQLite, where the files are next to the database.
     pub spool: Option<PathBuf>,
-    /// Longest time that [`Store::reserve`](crate::Store::reserve) and [`Store::budgets`](crate::Store::budgets) wait while PostgreSQL answers nothing at all.
+    /// Maximum time that [`Store::reserve`](crate::Store::reserve) and
+    /// [`Store::budgets`](crate::Store::budgets) wait while PostgreSQL sends no answer at all.
     /// [`Store::record`](crate::Store::record) waits as long if the spool does not accept its row.
     pub patience: Duration,
-    /// Time without a heartbeat after which a process counts as dead and others resolve its reservations (PostgreSQL
-    /// only).
+    /// Time without a heartbeat after which a process counts as dead, so that others resolve its
+    /// reservations. Only for PostgreSQL.
     pub lease: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! Words that the database stores for the values of enums. The words are derived by strum from the names of the variants.
+//! Words that the database stores for the values of enums. strum derives the words from the names
+//! of the variants.
 
 use std::str::FromStr;
 
@@ -52,7 +53,7 @@ mod tests {
         same_as_in_json::<AttemptOutcome>();
     }
 
-    /// The words are in databases that exist: a variant that is renamed keeps its word.
+    /// Existing databases contain these words, so a renamed variant must keep its word.
     #[test]
     fn words_stay_as_they_are() {
         let words = |values: &[AttemptOutcome]| values.iter().map(|v| v.word()).collect::<Vec<_>>();

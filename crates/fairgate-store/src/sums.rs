@@ -1,9 +1,9 @@
 //! Sums of used and reserved amounts, by day and by month. There are sums of groups, tenants, keys, models on the
 //! hosted tier, and the hosted tier itself. Budgets are checked against these sums.
 //!
-//! An amount belongs to the periods in which it was **reserved**. If a request is granted on Monday and ends on
-//! Tuesday, its usage counts on Monday, whose budget admitted the request. The usage of a request without a reservation
-//! belongs to the periods in which the request arrived.
+//! An amount counts in the periods in which it was **reserved**. If a request is granted on Monday
+//! and ends on Tuesday, its usage counts on Monday, whose budget admitted the request. The usage of
+//! a request without a reservation counts in the periods in which the request arrived.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use fairgate_usage::{ClaimUsage, TaskClaim};
 use crate::budget::{BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HOSTED_OWNER};
 use crate::ledger::{AttemptOutcome, AttemptRow, Reservation};
 
-/// Identifies a sum. All transactions lock PostgreSQL's rows of sums in the order of these keys, which prevents
-/// deadlocks.
+/// Identifies a sum. In PostgreSQL, all transactions lock the rows of sums in the order of these
+/// keys, which prevents deadlocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SumKey<'a> {
     pub(crate) scope: BudgetScope,
@@ -24,7 +24,7 @@ pub(crate) struct SumKey<'a> {
     pub(crate) first_day: UtcDay,
 }
 
-/// Owners to whose sums the amounts of a request are added.
+/// The owners to whose sums the amounts of a request are added.
 #[derive(Clone, Debug)]
 pub(crate) struct SumOwners<'a> {
     pub(crate) group: Cow<'a, str>,
@@ -49,7 +49,7 @@ impl<'a> From<&'a Reservation> for SumOwners<'a> {
     }
 }
 
-/// Amount of provider tokens, and amount of money in micro-units.
+/// An amount of provider tokens, and an amount of money in micro-units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SumAmount {
     pub(crate) tokens: i64,
@@ -86,7 +86,7 @@ pub(crate) struct UsageSum {
 }
 
 impl UsageSum {
-    /// Creates the usage of a row. `tier` above 0 counts as hosted.
+    /// Returns the usage of a row as a sum. A `tier` above 0 counts as hosted.
     pub(crate) fn of_row(tokens: i64, money: i64, tier: i64) -> Self {
         let used = SumAmount { tokens, money };
         let hosted_used = if tier > 0 { used } else { SumAmount::default() };
@@ -186,7 +186,7 @@ impl Reservation {
     }
 }
 
-/// All changes of sums in a batch, added up so that each sum is written once.
+/// All changes of sums in a batch. They are added up so that each sum is written once.
 #[derive(Debug, Default)]
 pub(crate) struct SumDeltas<'a>(BTreeMap<SumKey<'a>, UsageSum>);
 
@@ -223,8 +223,9 @@ impl<'a> SumDeltas<'a> {
     }
 }
 
-/// Lists the keys of the sums of a request's owners in the periods that contain `at`. If `hosted` is true, includes the
-/// sums of the hosted tier and of the request's model on the hosted tier.
+/// Returns the keys of the sums of a request's owners in the periods that contain `at`. If `hosted`
+/// is true, the keys include the sums of the hosted tier and of the request's model on the hosted
+/// tier.
 pub(crate) fn sums_of<'a>(
     payers: impl Into<SumOwners<'a>>,
     at: UnixMicros,
@@ -243,8 +244,8 @@ pub(crate) fn sums_of<'a>(
     })
 }
 
-/// Converts tokens, micro-units or microseconds of a request to the database's type. The conversion cannot overflow;
-/// see [`crate::clamp`].
+/// Converts tokens, micro-units or microseconds of a request to the database's integer type. The
+/// conversion cannot overflow; see [`crate::clamp`].
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

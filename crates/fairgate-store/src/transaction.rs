@@ -1,7 +1,8 @@
-//! Transactions of other crates, which keep tables of their own in this store, with SQL of their own.
+//! Transactions of other crates, which have tables of their own in this store, with their own SQL.
 //!
-//! The work of a transaction is an ordinary function that gets a [`Transaction`], and is the same for both databases.
-//! The function can run a query, look at the result and run the next query. It runs on a thread that may block.
+//! The work of a transaction is an ordinary function that gets a [`Transaction`]. It is the same
+//! for both databases. The function can run a query, inspect the result and run the next query. It
+//! runs on a thread that may block.
 
 use fairgate_usage::{UsageValue, UsageWriter};
 use tokio::sync::oneshot;
@@ -75,26 +76,26 @@ impl UsageWriter for dyn Transaction + '_ {
     }
 }
 
-/// Failure that an acknowledged transaction must survive.
+/// The failure that an acknowledged transaction must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionDurability {
-    /// Kill of this process. SQLite does not wait for the disk with each commit. PostgreSQL follows the database's
-    /// setting `synchronous_commit`.
+    /// Kill of this process. SQLite does not wait for the disk at each commit. PostgreSQL follows
+    /// the database's setting `synchronous_commit`.
     ThroughKill,
-    /// Power loss of the database's machine. The commit waits for the disk, also if PostgreSQL's `synchronous_commit` is
-    /// `off`.
+    /// Power loss of the database's machine. The commit waits for the disk, even if PostgreSQL's
+    /// `synchronous_commit` is `off`.
     ThroughPowerLoss,
 }
 
-/// Transaction to run, with the channel for its result.
+/// A transaction to run, with the channel for its result.
 pub(crate) trait TransactionJob: Send {
     /// Runs the work of the transaction. Returns true to commit, false to roll back.
     fn work(&mut self, transaction: &mut dyn Transaction) -> bool;
-    /// Sends the result of the work to the caller, after the transaction was committed or rolled back. If `committed`
-    /// is an error, because the database failed, sends that error.
+    /// Sends the result of the work to the caller, after the transaction was committed or rolled
+    /// back. If the database failed, `committed` is an error, and is sent instead.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
     fn keep(&self) -> TransactionDurability;
-    /// Returns whether the caller no longer waits for the result.
+    /// Returns true if the caller no longer waits for the result.
     fn is_abandoned(&self) -> bool;
 }
 

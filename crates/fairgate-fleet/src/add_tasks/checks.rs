@@ -1,4 +1,4 @@
-//! Checks of new tasks. None of them changes anything.
+//! Checks new tasks, without changing anything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,28 +15,28 @@ use crate::sql_placeholders;
 use crate::validate::{self, invalid, unknown};
 use crate::workspace_machines;
 
-/// Largest number of tasks that one call of [`add`] may add.
+/// Maximum number of tasks that one call of [`add`](super::add) may add.
 const TASKS_MAX: usize = 10_000;
-/// Longest prompt of a task, in bytes.
+/// Maximum length of a task's prompt, in bytes.
 pub(crate) const PROMPT_MAX: usize = 1 << 20;
-/// Largest total length of all prompts in one call of [`add`], in bytes.
+/// Maximum total length of all prompts in one call of [`add`](super::add), in bytes.
 const PROMPTS_MAX: usize = 64 << 20;
-/// Longest title of a task, in bytes.
+/// Maximum length of a task's title, in bytes.
 pub(crate) const TITLE_MAX: usize = 512;
-/// Largest number of tasks that one task may need.
+/// Maximum number of tasks that one task may need.
 const NEEDS_MAX: usize = 1_000;
-/// Largest total number of ids in the `needs` of all tasks in one call of [`add`].
+/// Maximum total number of ids in the `needs` of all tasks in one call of [`add`](super::add).
 const CALL_NEEDS_MAX: usize = 50_000;
-/// Largest number of open tasks that a project may have after an agent or a tenant has added tasks. Operators have no such
-/// limit.
+/// Maximum number of open tasks that a project may have after an agent or a tenant has added tasks.
+/// Operators may add more.
 const OPEN_MAX: u64 = 10_000;
-/// Largest value that a task may set as `retries`.
+/// Maximum value of a task's `retries`.
 const RETRIES_MAX: u32 = 1_000;
-/// Longest timeout of a task: 30 days, in seconds.
+/// Maximum timeout of a task: 30 days, in seconds.
 const TIMEOUT_MAX_S: u64 = 30 * 24 * 3600;
 
-/// Checks that the names of an agent's or a tenant's tasks have the form `PROJECT:NAME`. Names without a project are
-/// shared by all tenants, so a caller could find out which of them are taken.
+/// Checks that the names of an agent's or a tenant's tasks have the form `PROJECT:NAME`. Names
+/// without a project are common to all tenants, so a caller could find out which of them exist.
 pub(super) fn check_scoped_names(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetError> {
     for (field, task) in fields.iter().zip(tasks) {
         let Some(id) = &task.id else { continue };
@@ -170,7 +170,7 @@ pub(crate) fn check_timeout(field: &str, seconds: Option<u64>) -> Result<Option<
     Ok(i64::try_from(seconds * 1_000_000).ok())
 }
 
-/// Checks that each field of the prompt for a result names a task in `needs`.
+/// Checks that each field in the prompt that stands for a task's result names a task in `needs`.
 pub(crate) fn check_fields<'a>(
     field: &str,
     prompt: &str,
@@ -239,7 +239,8 @@ pub(super) fn check_needs(
         let shown = || validate::cut(need, 80);
         let tenant = project.map(|project| project.tenant.as_str());
         match found.tasks.get(need) {
-            // Users of a tenant can see which tasks their own tasks wait for, so these must be of the same tenant.
+            // Users of a tenant can see the tasks for which their own tasks wait, so all of these
+            // must belong to the same tenant.
             Some(other) if Some(other.tenant.as_str()) == tenant => {}
             Some(_) if call.is_by_operator() => {
                 return wrong(format!("task {:?} belongs to another tenant", shown()));
@@ -251,8 +252,8 @@ pub(super) fn check_needs(
     Ok(())
 }
 
-/// Returns the tasks that set the optional field that `name` reads. Each comes with its path in the request body, such
-/// as `tasks[3]`, and with the field's value.
+/// Returns the tasks in which the optional field is set, with the field's value and the task's path
+/// in the request body, such as `tasks[3]`. `name` reads the field.
 fn named<'a>(
     fields: &'a [String],
     tasks: &'a [NewTask],
@@ -262,7 +263,8 @@ fn named<'a>(
     named.filter_map(|(field, task)| Some((field.as_str(), task, name(task)?.as_str()))).collect()
 }
 
-/// Checks that the workspaces that tasks name belong to their projects. Returns the machines of those that are bound.
+/// Checks that the workspaces in the tasks belong to the tasks' projects. Returns the machines of
+/// the bound workspaces.
 pub(super) fn check_workspaces(
     tx: &mut dyn Transaction,
     call: &CallContext,

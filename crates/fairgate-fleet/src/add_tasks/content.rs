@@ -1,4 +1,4 @@
-//! Content of a task as a client sends it, and as the database has it.
+//! The content of a task, in the form of a client's request and in the form of the database.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,17 +10,18 @@ use crate::error::FleetError;
 use crate::sql_placeholders;
 use crate::validate;
 
-/// Longest title that is derived from a prompt, in bytes. A longer line of the prompt is cut at this length.
+/// Maximum length of a title that is derived from a prompt, in bytes. A longer line is cut.
 const MADE_TITLE_MAX: usize = 120;
 /// Number of retries that a task gets if it does not set `retries`.
 const RETRIES: u32 = 3;
 /// Priority of a task that does not set `priority`. Tasks with a lower priority start first.
 const PRIORITY: i64 = 100;
-/// Time for which a task that does not set `affinity_wait_s` waits for the agent that its `affinity` names, in seconds.
+/// Time for which a task waits for the agent in its `affinity`, in seconds, if it does not set
+/// `affinity_wait_s`.
 const AFFINITY_WAIT_S: u32 = 120;
 
-/// Content of a task as the client sent it, with the defaults filled in. A task may be added again under the same id
-/// only if its content is equal.
+/// Content of a task from the client's request, with the defaults filled in. A task may be added
+/// again under the same id only if its content is equal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TaskContent {
     pub(super) project: String,
@@ -71,8 +72,9 @@ fn title(prompt: &str) -> String {
     validate::cut(&plain, MADE_TITLE_MAX)
 }
 
-/// Checks tasks whose ids exist already (`there`): each must have the same content as the stored task with its id.
-/// `resume_after` is not compared, because that moment may have passed since the task was first added.
+/// Checks tasks whose ids already exist (`there`). Each must have the same content as the stored
+/// task with its id. `resume_after` is not compared, because that time may have passed since the
+/// task was first added.
 pub(super) fn check_unchanged(
     tx: &mut dyn Transaction,
     there: &[&NewTask],

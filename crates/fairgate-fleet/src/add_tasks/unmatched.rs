@@ -1,4 +1,4 @@
-//! Finds the new tasks that no active agent may take, so that whoever adds them knows at once.
+//! Finds the new tasks that no active agent may take. The response to the client lists them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,8 +16,9 @@ pub(super) struct UnmatchedTasks {
     pub(super) tasks: Vec<String>,
 }
 
-/// Returns the projects of the new tasks for which no active agent may work, sorted. Of the other projects, returns the
-/// new tasks that no active agent may take. Returns nothing if no agent is active.
+/// Returns the projects of the new tasks for which no active agent may work, sorted. Also returns
+/// the new tasks of the other projects that no active agent may take. Both lists are empty if no
+/// agent is active.
 pub(super) fn find(
     tx: &mut dyn Transaction,
     fresh: &[TaskToAdd],
@@ -30,7 +31,7 @@ pub(super) fn find(
     let projects: BTreeSet<&str> = fresh.iter().map(|task| task.content.project.as_str()).collect();
     let machines = workspace_machines::of_projects(tx, &projects)?;
     let mut unmatched = UnmatchedTasks::default();
-    // Tasks of one project mostly have the same labels, so each list is compared once.
+    // Tasks of one project mostly have the same labels, so each list of labels is compared once.
     let mut takers: HashMap<(&str, Vec<String>, bool), bool> = HashMap::new();
     for id in projects {
         let Some(project) = found.projects.get(id) else { continue };

@@ -1,7 +1,7 @@
 //! Completes the tasks of several agents in one transaction.
 //!
-//! The number of SQL statements does not depend on the number of tasks. Each completion has its own result: one that is
-//! refused changes nothing, and the others are written.
+//! The number of SQL statements does not depend on the number of tasks. Each completion has its own
+//! result. A refused completion changes nothing and does not affect the others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -24,23 +24,24 @@ use crate::transition::{self, TaskRow, TaskTransition, write};
 use crate::validate;
 use crate::window_usage::{self, ProjectUsage};
 
-/// Held task that passed all checks and is completed in this transaction.
+/// A held task that has passed all checks and is completed in this transaction.
 struct CompletedTask<'a> {
     completion: &'a ClaimCompletion,
     actor: String,
     /// The task before its completion, with the usage that its agent reports.
     row: TaskRow,
-    /// Tokens of the report beyond those that were charged before.
+    /// Reported tokens that were not charged before.
     reported: u64,
 }
 
-/// Completes these tasks. The results are in the order of `completions`. Fails as a whole if the database fails.
+/// Completes these tasks. The results are in the order of `completions`. If the database fails, no
+/// task is completed.
 pub(crate) fn complete(
     tx: &mut dyn Transaction,
     call: &CallContext,
     completions: &[ClaimCompletion],
 ) -> Result<Vec<Result<TaskLine, FleetError>>, StoreError> {
-    // PostgreSQL refuses a list with this character, and no task has it in its name.
+    // PostgreSQL refuses a list with the character NUL, and no task has it in its name.
     let names = completions.iter().map(|it| it.task.as_str()).filter(|task| !task.contains('\0'));
     let mut rows = transition::load_tasks(tx, names)?;
     let reporting = reporting_agents(tx, completions)?;
@@ -52,7 +53,8 @@ pub(crate) fn complete(
         refused.push(match checked {
             Ok(None) => None,
             Ok(Some(task)) => {
-                // A repetition in the same transaction finds the claim ended.
+                // A second completion of the same task in this transaction then finds the claim
+                // ended.
                 rows.remove(&completion.task);
                 completed.push(task);
                 None
@@ -83,7 +85,7 @@ fn claim_of(completion: &ClaimCompletion) -> ClaimRef<'_> {
     ClaimRef { agent, task, epoch: *epoch }
 }
 
-/// Returns the name of the agent as the history shows it.
+/// Returns the name of the agent in the form of the history.
 fn actor_of(completion: &ClaimCompletion) -> String {
     format!("agent:{}", completion.agent)
 }
@@ -110,8 +112,8 @@ fn checked<'a>(
     Ok(CompletedTask { completion, actor: actor_of(completion), row, reported })
 }
 
-/// Returns the result of a completion whose claim is not held: the task, if this agent has completed it under this claim
-/// before.
+/// Returns the result of a completion whose claim is not held. This is the task if this agent
+/// completed it under this claim before, and an error otherwise.
 fn repeated(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -127,7 +129,7 @@ fn repeated(
     }
 }
 
-/// Returns the names of those agents that report the usage of their tasks themselves.
+/// Returns the names of the agents that report the usage of their tasks themselves.
 fn reporting_agents(
     tx: &mut dyn Transaction,
     completions: &[ClaimCompletion],
@@ -202,8 +204,8 @@ fn write_results(
     window_usage::add(tx, &usage)
 }
 
-/// Updates the learned estimates of tokens and of credit of projects. Each completed task moves an estimate a quarter of
-/// the way towards the usage of that task.
+/// Updates the learned estimates of tokens and credit of projects. Each completed task moves an
+/// estimate by a quarter of the difference towards its own usage.
 fn learn(tx: &mut dyn Transaction, completed: &[CompletedTask<'_>]) -> Result<(), StoreError> {
     let table = json_rows::table(tx.database(), 1, &["TEXT"]);
     let sql = format!(
@@ -237,7 +239,8 @@ fn learn(tx: &mut dyn Transaction, completed: &[CompletedTask<'_>]) -> Result<()
     Ok(())
 }
 
-/// Returns the new learned estimate, in tokens. At least 1, so that every task reserves something.
+/// Returns the new learned estimate, in tokens. It is at least 1, so that every task reserves
+/// something.
 fn learned(before: Option<u64>, used: u64) -> u64 {
     let mean = before
         .map_or(u128::from(used), |before| (3 * u128::from(before) + u128::from(used) + 2) / 4);

@@ -53,8 +53,8 @@ fn the_price_is_stated_or_what_others_bring_per_second_or_the_default() {
     assert_eq!(second(learned, &long, "free"), 60);
 }
 
-/// One project alone cannot set the price for the others: neither with many tokens in little time, nor with long tasks
-/// that make one small call.
+/// One project alone cannot set the price for the others, neither with many tokens in a short time
+/// nor with long tasks that make one small call.
 #[test]
 fn one_project_cannot_choose_the_price_of_the_others() {
     let learned = terms(FleetCredit::Larger, None);
@@ -115,7 +115,8 @@ async fn charged(w: &FleetTestWorld, task: &str) -> (u64, u64, u64) {
     (view.line.used, view.charged, view.agent_ms / 1_000)
 }
 
-/// Two projects with equal weights and one agent: one uses 85 tokens in 2 s, the other none in 2 s.
+/// Two projects with equal weights share one agent. Tasks of one use 85 tokens in 2 s, and those of
+/// the other use none in 2 s.
 async fn shares(unit: FleetCredit) -> [u32; 2] {
     let mut w = FleetTestWorld::new().await;
     w.options.credit = unit;
@@ -227,7 +228,8 @@ async fn an_outage_is_not_charged() {
     assert_eq!(charged(&w, "p-0").await, (0, 100, 10));
 }
 
-/// The price of time counts in the comparison of projects, but not against a budget, which is in tokens.
+/// The price of time counts in the comparison of projects. It does not count against a budget,
+/// which is in tokens.
 #[tokio::test]
 async fn budgets_count_tokens_alone() {
     for unit in [FleetCredit::Larger, FleetCredit::Time] {

@@ -1,5 +1,5 @@
-//! Explains why a ready task has not started. If there are several obstacles, only the first that is found is
-//! explained.
+//! Explains why a ready task has not started. If there are several obstacles, only the first one
+//! found is explained.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -79,10 +79,11 @@ fn inactive(
 /// Conditions that an agent must meet to get a task.
 struct TaskMatch<'a> {
     project: &'a ProjectRow,
-    /// Labels that the task needs, on top of those of its project.
+    /// Labels that the task requires, in addition to those of its project.
     labels: Vec<String>,
-    /// Machines of the project's workspaces, one of which the agent must run on. `None` if the machine does not matter
-    /// here: the task names a workspace, or the project has none or has one that is not bound.
+    /// Machines of the project's workspaces, on one of which the agent must run. `None` if the
+    /// machine does not matter here, because the task names a workspace, or because the project has
+    /// no workspace or has one that is not bound.
     machines: Option<Vec<String>>,
 }
 
@@ -118,9 +119,9 @@ impl<'a> TaskMatch<'a> {
     }
 }
 
-/// Explains that none of the waiting agents may take the task, or no agent at all if none waits. Such an agent lacks a
-/// label that the task, its project or its tenant requires, runs on another machine than the workspace, or is limited
-/// to other tenants.
+/// Explains that none of the waiting agents may take the task; if no agent waits, that no agent at
+/// all may take it. Such an agent lacks a label that the task, its project or its tenant requires,
+/// runs on another machine than the workspace, or is limited to other tenants.
 fn no_match(context: &ExplanationContext, rule: &TaskMatch<'_>) -> Option<ExplanationDraft> {
     let may_take = |agent: &&ActiveAgent| rule.is_met_by(agent);
     let waiting: Vec<_> = context.agents.iter().filter(|agent| agent.is_waiting).collect();
@@ -157,8 +158,8 @@ fn no_match(context: &ExplanationContext, rule: &TaskMatch<'_>) -> Option<Explan
     Some(draft.fact("requires", labels.join(", ")).maybe("machines of its workspaces", machines))
 }
 
-/// Explains that all waiting agents, or all agents if none waits, have given the task back because they cannot work on
-/// it.
+/// Explains that all waiting agents have given the task back because they cannot work on it. If no
+/// agent waits, this is about all agents.
 fn given_back(
     tx: &mut dyn Transaction,
     context: &ExplanationContext,
@@ -245,9 +246,9 @@ fn buckets(tx: &mut dyn Transaction, project: Option<&str>) -> Result<Vec<(i64, 
     tx.list(&sql, &values, |row| Ok((row.int(0)?, u64::try_from(row.int(1)?).unwrap_or(0))))
 }
 
-/// Explains that no further agent may work for the project. Either the project has its largest number of agents, or its
-/// largest number for each type of the agents that could take the task. Only waiting agents are considered, if one of
-/// them could take it.
+/// Explains that no further agent may work for the project. Either the project has its maximum
+/// number of agents, or its maximum for each type of the agents that could take the task. If a
+/// waiting agent could take the task, only waiting agents are considered.
 fn full(
     context: &ExplanationContext,
     project: &ProjectRow,
@@ -266,7 +267,7 @@ fn full(
     let has_room = |agent: &&ActiveAgent| left(&agent.kind) > 0;
     let may_take: Vec<_> = context.agents.iter().filter(|agent| rule.is_met_by(agent)).collect();
     let waiting: Vec<_> = may_take.iter().copied().filter(|agent| agent.is_waiting).collect();
-    // A waiting agent is served next; an agent that does not wait may never ask.
+    // A waiting agent is served next. An agent that does not wait may never ask for a task.
     let next = if waiting.is_empty() { may_take.clone() } else { waiting };
     if next.is_empty() || next.iter().any(has_room) {
         return None;
@@ -350,27 +351,27 @@ fn affinity(
     ))
 }
 
-/// Outcome for a ready task if one agent asked for a task now.
+/// What would happen to a ready task if one agent asked for a task now.
 #[derive(Clone, Debug)]
 pub(super) enum NextAgentOutcome {
     /// The task would get the agent.
     First(ProjectShare),
     /// The agent would get another task of the same project, which is named here.
     BehindTask(Box<str>),
-    /// The agent would get a task of the project `winner`. The shares are those of the task's own project and of
-    /// `winner`.
+    /// The agent would get a task of the project `winner`. `own` is the share of the task's own
+    /// project, and `winners` that of `winner`.
     BehindProject { own: ProjectShare, winner: Box<str>, winners: ProjectShare },
 }
 
 /// Decides a round whose input has one waiting agent, and returns the outcome for each loaded task.
 pub(super) fn next_agent_outcomes(input: &RoundInput) -> HashMap<Box<str>, NextAgentOutcome> {
     let decision = decide(input).unwrap_or_default();
-    // If tenants share agents first, the call over tenants comes first. The later call over the projects of the tenant
-    // that won replaces its outcomes for that tenant's tasks.
+    // If tenants share agents first, the call over tenants comes first. The later call over the
+    // projects of the winning tenant replaces the outcomes for that tenant's tasks.
     decision.calls.iter().flat_map(|call| call_outcomes(&call.snapshot)).collect()
 }
 
-/// Returns the outcome for each task of a call of the scheduler for one agent.
+/// Returns the outcome for each task in a scheduler call for one agent.
 fn call_outcomes(snapshot: &ScheduleSnapshot) -> Vec<(Box<str>, NextAgentOutcome)> {
     let explanation = explain_call(snapshot);
     let turn = |report: &TaskReport<'_>| {
@@ -392,7 +393,8 @@ fn call_outcomes(snapshot: &ScheduleSnapshot) -> Vec<(Box<str>, NextAgentOutcome
     explanation.tasks.iter().filter_map(turn).collect()
 }
 
-/// Explains that a task waits only because the next agent would get another task. Names that task or its project.
+/// Explains that a task waits only because the next agent would get another task. Names that task,
+/// or its project.
 fn in_turn(
     context: &ExplanationContext,
     subject: &ExplainedTask,

@@ -49,7 +49,7 @@ async fn a_task_waits_for_others() {
     expect(said(&w, "u").await, "needs_stuck", sentence);
 }
 
-/// The task that somebody must act on is named, however far away it is.
+/// The explanation names the task on which a person must act, however many steps away it is.
 #[tokio::test]
 async fn a_task_behind_a_blocked_one_names_the_root() {
     let mut w = world(0).await;

@@ -1,4 +1,4 @@
-//! The call with which an agent completes a task.
+//! The call by which an agent completes a task.
 
 use fairgate_api::fleet::TaskLine;
 use fairgate_store::StoreError;
@@ -10,8 +10,8 @@ use crate::completion_queue::{ClaimCompletion, WaitingCompletion};
 use crate::error::FleetError;
 
 impl Fleet {
-    /// Ends a claim because its task is completed. Repeating the call is not an error. Calls that are made at the same time
-    /// share one transaction.
+    /// Ends a claim because its task is completed. Repeating the call is not an error. Concurrent
+    /// calls share one transaction.
     pub fn complete<'a>(
         &'a self,
         agent: &'a AgentId,
@@ -30,7 +30,7 @@ impl Fleet {
         }))
     }
 
-    /// Completes tasks until no completion waits.
+    /// Completes tasks until the queue is empty.
     async fn serve_completions(self) {
         let mut service = self.inner.completions.serve();
         while let Some(batch) = service.next_batch() {
@@ -47,7 +47,7 @@ impl Fleet {
         match done.await {
             Ok(results) => {
                 for (reply, result) in replies.into_iter().zip(results) {
-                    // If nobody listens any more, the agent repeats the call.
+                    // If nobody receives the result, the agent repeats the call.
                     let _ = reply.send(result);
                 }
             }

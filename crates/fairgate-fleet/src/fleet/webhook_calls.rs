@@ -1,4 +1,4 @@
-//! Calls of [`Fleet`] for the part of the gateway that delivers events to webhooks.
+//! Calls of [`Fleet`] for the sender of webhook events.
 
 use fairgate_api::fleet::{WebhookEventKind, WebhookPendingEvent};
 use fairgate_store::{BudgetExhausted, TransactionDurability};
@@ -11,13 +11,13 @@ use crate::webhooks::delivery_queue::{self, WebhookDelivery, WebhookResult, Webh
 use crate::webhooks::directory_budgets;
 use crate::webhooks::event_log::{self, WebhookBody};
 
-/// Actor of deliveries. They change nothing that the history or the audit trail shows.
+/// Actor of deliveries. They change nothing in the history or the audit trail.
 const ACTOR: &str = "fleet";
-/// Largest number of events that [`Fleet::pending_webhook_events`] returns.
+/// Maximum number of events that [`Fleet::pending_webhook_events`] returns.
 const LISTED_MAX: u32 = 1_200;
 
 impl CallContext {
-    /// Returns the settings on which alerts of budgets depend.
+    /// Returns the settings for the alerts of budgets.
     pub(crate) fn budget_alerts(&self) -> BudgetAlerts {
         BudgetAlerts {
             webhooks: self.options.webhooks.clone(),
@@ -33,14 +33,14 @@ impl Fleet {
         self.options().webhooks.set(webhooks);
     }
 
-    /// Waits until a call of this handle may have written an event. Events of other servers, and those that rounds write,
-    /// do not end the wait.
+    /// Waits until a call of this handle may have written an event. Events that other servers or
+    /// rounds write do not end the wait.
     pub async fn wait_for_webhook_events(&self) {
         self.events_written().notified().await;
     }
 
-    /// Claims events that are due, for each webhook at most the number in `wanted`. Claiming counts as a try. The
-    /// caller must pass the result of the try to [`Fleet::settle_webhook_event`].
+    /// Claims due events, at most the number in `wanted` for each webhook. Claiming an event counts
+    /// as a try. The caller must pass the result of the try to [`Fleet::settle_webhook_event`].
     pub fn claim_webhook_events(
         &self,
         wanted: Vec<(String, u32)>,
@@ -64,7 +64,7 @@ impl Fleet {
         })
     }
 
-    /// Records the result of a try. If this is never called, the event is sent again later.
+    /// Records the result of a try. Without this call, the event is sent again later.
     pub fn settle_webhook_event(
         &self,
         delivery: WebhookDelivery,
@@ -75,16 +75,17 @@ impl Fleet {
         })
     }
 
-    /// Notes that a budget of a tenant or a group refused a request. The next [`Fleet::check_budgets`] reports the
-    /// budget as used up if at least 80 % of it is used. Does not access the database.
+    /// Records that a budget of a tenant or a group refused a request. If at least 80 % of the
+    /// budget is used, the next [`Fleet::check_budgets`] reports the budget as used up. Does not
+    /// access the database.
     pub fn note_budget_refusal(&self, refused: &BudgetExhausted) {
         if self.options().webhooks.wants(WebhookEventKind::Budget) {
             self.refused_budgets().note(refused);
         }
     }
 
-    /// Writes events for budgets of projects, tenants and groups that have reached 80 % or 100 % since a server last
-    /// called this.
+    /// Writes events for budgets of projects, tenants and groups that have reached 80 % or 100 %
+    /// since any server made the last call.
     pub fn check_budgets(&self) -> FleetFuture<'_, ()> {
         Box::pin(async move {
             if !self.options().webhooks.wants(WebhookEventKind::Budget) {
@@ -136,7 +137,8 @@ impl Fleet {
         })
     }
 
-    /// Returns the events of a webhook that wait for their delivery or whose tries have all failed, the oldest first.
+    /// Returns the events of a webhook that are not delivered yet, or whose tries have all failed,
+    /// oldest first.
     pub fn pending_webhook_events<'a>(
         &'a self,
         webhook: &str,
@@ -145,7 +147,8 @@ impl Fleet {
         self.look(move |tx, _| Ok(delivery_queue::pending(tx, &webhook, LISTED_MAX)?))
     }
 
-    /// Creates an event of type `test` for a webhook. It is not written to the database, so it is tried only once.
+    /// Creates an event of type `test` for a webhook. It is not written to the database, so there
+    /// is only one try.
     pub fn test_webhook_event<'a>(&'a self, webhook: &str) -> FleetFuture<'a, WebhookDelivery> {
         let (webhook, at) = (webhook.to_owned(), self.now().0);
         Box::pin(async move {

@@ -14,7 +14,7 @@ use super::{AgentRow, ClaimingAgent, RoundOptions};
 use crate::transition::write::{self, NewClaim};
 use crate::{json_rows, task_key};
 
-/// Claim that an agent gets in this round, or that it holds already.
+/// A claim that an agent gets in this round, or that it already holds.
 #[derive(Debug)]
 pub(super) struct TaskGrant {
     /// Index of the agent in the list of waiting agents.
@@ -29,7 +29,7 @@ pub(super) struct TaskGrant {
 }
 
 impl TaskGrant {
-    /// Creates the grant of a task that starts now, under the next epoch.
+    /// Creates the grant of a task that starts now, with the next epoch.
     pub(super) fn new(
         place: usize,
         asker: &ClaimingAgent,
@@ -41,7 +41,7 @@ impl TaskGrant {
         Self { reserved: task.estimate, workspace, ..grant }
     }
 
-    /// Creates the grant of a task that the agent holds already, under the same epoch.
+    /// Creates the grant of a task that the agent already holds, with the same epoch.
     pub(super) fn again(
         place: usize,
         asker: &ClaimingAgent,
@@ -88,8 +88,8 @@ impl TaskGrant {
     }
 }
 
-/// Renews the leases of agents that ask for a task although they hold one. Writes the hashes of their task keys again,
-/// because the keys change when an agent's token is replaced.
+/// Renews the leases of agents that ask for a task although they hold one. Writes the hashes of
+/// their task keys again, because these keys change when an agent's token is replaced.
 pub(super) fn renew(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
@@ -103,7 +103,7 @@ pub(super) fn renew(
     let rows = grants.iter().map(|it| json!([it.task, it.key_hash()]));
     let table = json_rows::table(database, 3, &["TEXT", "TEXT"]);
     let hash = json_rows::unhex(database, "v.column2");
-    // The same as `TaskRow::renewed_lease`, as SQL: a lease ends at most one length after the task's timeout.
+    // `TaskRow::renewed_lease` as SQL: a lease ends at most one length after the task's timeout.
     let latest = "claimed_at + timeout + $1";
     let sql = format!(
         "UPDATE fleet_tasks SET lease_until = CASE WHEN timeout IS NULL OR {latest} >= $2 THEN $2 \
@@ -152,7 +152,8 @@ fn lock_workspaces(tx: &mut dyn Transaction, grants: &[TaskGrant]) -> Result<(),
     }
 }
 
-/// Returns the claims as the agents get them, each with the agent's index in the list of waiting agents.
+/// Returns the claims in the form that agents get, each with the agent's index in the list of
+/// waiting agents.
 pub(super) fn claims(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,

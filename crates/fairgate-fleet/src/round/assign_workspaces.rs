@@ -8,10 +8,11 @@ use super::decide::TaskStart;
 use super::load::{self, FreeWorkspace};
 use super::round_input::RoundInput;
 
-/// Returns the workspace of each task that starts: the one that the task requires, or else a free workspace of its
-/// project that its agent may use; `None` if the project has no workspaces. Workspaces of the agent's machine go before
-/// those that are not bound, as `decide` has counted them. Of those of one machine, workspaces that no loaded task
-/// requires go first.
+/// Returns the workspace of each task that starts. This is the workspace that the task requires, or
+/// else a free workspace of its project that its agent may use; `None` if the project has no
+/// workspaces. Workspaces of the agent's machine come before those that are not bound, as `decide`
+/// has counted them. Among those of one machine, workspaces that no loaded task requires come
+/// first.
 pub(super) fn workspaces(
     tx: &mut dyn Transaction,
     input: &RoundInput,

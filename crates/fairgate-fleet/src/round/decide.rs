@@ -1,12 +1,13 @@
-//! Decides which agent gets which task in a round. [`decide`] is a pure function that uses neither the database nor the
-//! clock. Projects are compared by `proportional`, on snapshots that are built here.
+//! Decides which agent gets which task in a round. [`decide`] is a pure function that uses neither
+//! the database nor the clock. It builds snapshots, on which `proportional` compares the projects.
 //!
-//! `proportional` does not know agent types, labels and affinity. So it is called once for each group of consecutive
-//! agents that do not differ in these. An agent for which a task is kept, or that has given a task back as unfit, is a
-//! group of its own. If tenants share agents first, [`by_tenant`] makes the calls for one agent at a time instead. In
-//! each call, the largest number of agents of a type becomes a lower `max_concurrent_agents`. The snapshot leaves out
-//! tasks that the agents of the group may not take, and does not count workspaces that are bound to other machines.
-//! Tasks that earlier calls of the round assigned count as running.
+//! `proportional` does not know agent types, labels and affinity. So it is called once for each
+//! group of consecutive agents that do not differ in these. An agent for which a task is kept, or
+//! that has given a task back as unfit, is a group of its own. If tenants share agents first,
+//! [`by_tenant`] makes the calls for one agent at a time instead. In each call, the maximum number
+//! of agents of a type becomes a lower `max_concurrent_agents`. The snapshot leaves out tasks that
+//! the agents of the group may not take, and workspaces that are bound to other machines. Tasks
+//! that earlier calls of the round assigned count as running.
 
 mod by_tenant;
 
@@ -24,45 +25,49 @@ use fairgate_journal::schedule::ScheduleRound;
 use super::round_input::{ProjectRow, ReadyTask, RoundAgent, RoundInput};
 use crate::workspace_machines::WorkspaceCounts;
 
-/// Largest number of scheduler calls in a round. The remaining agents wait for the next round, which follows at once.
+/// Maximum number of scheduler calls in a round. The remaining agents wait for the next round,
+/// which follows at once.
 const CALLS_MAX: usize = 64;
 
-/// Time of an agent whose price is written to the journal, as `price_per_1000_s`.
+/// The journal contains the price of this much time of an agent, as `price_per_1000_s`.
 const PRICE_TIME: Duration = Duration::from_secs(1_000);
 
-/// Decision of a round.
+/// The decision of a round.
 #[derive(Debug, Default)]
 pub(crate) struct RoundDecision {
-    /// Calls of the scheduler, in the form in which they are written to the journal.
+    /// Calls of the scheduler, in the form of the journal.
     pub(crate) calls: Vec<ScheduleRound>,
     /// Tasks that start, in the order in which they were decided.
     pub(crate) starts: Vec<TaskStart>,
-    /// Projects of which all startable loaded tasks were assigned, and which may have further ready tasks in the
-    /// database.
+    /// Projects of which all startable loaded tasks were assigned, and of which the database may
+    /// have further ready tasks.
     pub(crate) out_of_loaded_tasks: Vec<OutOfLoadedTasks>,
-    /// If true, [`CALLS_MAX`] was reached, and the scheduler was not called for the remaining agents.
+    /// True if [`CALLS_MAX`] was reached, so that the scheduler was not called for the remaining
+    /// agents.
     pub(crate) is_unfinished: bool,
 }
 
-/// Project of which no further loaded task can start, although it could take more agents.
+/// A project that could take more agents, but of which no further loaded task can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfLoadedTasks {
     /// Index of the project in [`RoundInput::projects`].
     pub(crate) project: usize,
-    /// If true, the project has loaded tasks that cannot start because the started tasks took their workspace or the
-    /// budget. Any number of the tasks that were not loaded may be blocked in this way too.
+    /// True if the project has loaded tasks that cannot start because the started tasks took their
+    /// workspace or the budget. The same may be true of any number of the tasks that were not
+    /// loaded.
     pub(crate) has_rest: bool,
 }
 
-/// Task that starts, and the agent that gets it.
+/// A task that starts, and the agent that gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskStart {
-    /// Indexes of the agent in [`RoundInput::waiting`] and of the task in [`RoundInput::tasks`].
+    /// Index of the agent in [`RoundInput::waiting`].
     pub(crate) agent: usize,
+    /// Index of the task in [`RoundInput::tasks`].
     pub(crate) task: usize,
 }
 
-/// Decides a round. Fails if the rows of the input contradict each other.
+/// Decides a round. Fails if the rows of the input are inconsistent.
 pub(crate) fn decide(input: &RoundInput) -> Result<RoundDecision, ScheduleSnapshotError> {
     let mut round_state = RoundState::new(input);
     let mut decision = RoundDecision::default();
@@ -122,17 +127,17 @@ fn calls(input: &RoundInput) -> Vec<Range<usize>> {
     calls
 }
 
-/// State of a round between the calls of the scheduler, with the tasks that are assigned so far.
+/// State of a round between calls of the scheduler, with the tasks that were assigned so far.
 struct RoundState<'a> {
     input: &'a RoundInput,
     projects: Vec<ProjectRoundState>,
     is_given: Vec<bool>,
     task_places: HashMap<&'a str, usize>,
-    /// Workspaces that are required by a task that starts in this round, with the index of that task.
+    /// Workspaces that tasks starting in this round require, each with the index of its task.
     taken: BTreeMap<&'a str, usize>,
 }
 
-/// Numbers of a project that change during a round.
+/// The numbers of a project that change during a round.
 struct ProjectRoundState {
     reserved: u64,
     /// Credit − tokens, as in [`ProjectRow::extra`].
@@ -163,7 +168,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Returns the journal's line for a call of the scheduler.
+    /// Returns the line of the journal for a call of the scheduler.
     fn journaled(
         &self,
         snapshot: ScheduleSnapshot,
@@ -173,8 +178,8 @@ impl<'a> RoundState<'a> {
         ScheduleRound { at: self.input.at.0, price_per_1000_s, snapshot, assignments }
     }
 
-    /// Returns the scheduler's input for this group of agents, or `None` if no task could start for them. Only projects
-    /// of `tenant` take part, if it is set.
+    /// Returns the scheduler's input for this group of agents; `None` if no task could start for
+    /// them. If `tenant` is given, only that tenant's projects are included.
     fn snapshot(
         &self,
         call: Range<usize>,
@@ -205,8 +210,8 @@ impl<'a> RoundState<'a> {
         self.parts(&tasks, agents, first).map(Some)
     }
 
-    /// Returns whether the workspace that a task names can still be free, after tasks without a workspace name have
-    /// been counted; see [`WorkspaceCounts::has_one_of`].
+    /// Returns true if the workspace that a task names can still be free after tasks without a
+    /// named workspace have been counted; see [`WorkspaceCounts::has_one_of`].
     fn has_workspace(&self, task: &ReadyTask) -> bool {
         let (Some(workspace), Some(free)) = (&task.workspace, &self.projects[task.project].free)
         else {
@@ -215,7 +220,7 @@ impl<'a> RoundState<'a> {
         free.has_one_of(self.machine_of(workspace))
     }
 
-    /// Returns the machine to which a workspace is bound.
+    /// Returns the machine to which a workspace is bound; `None` if it is not bound.
     fn machine_of(&self, workspace: &str) -> Option<&str> {
         self.input.machines.get(workspace).map(|machine| &**machine)
     }
@@ -253,8 +258,8 @@ impl<'a> RoundState<'a> {
         ScheduleSnapshot::check(parts)
     }
 
-    /// Returns the number that is reserved for a task when it starts: its expected tokens if a budget limits it,
-    /// otherwise its expected credit.
+    /// Returns the tokens that are reserved for a task when it starts: its expected tokens if a
+    /// budget limits it, otherwise its expected credit.
     fn counted_estimate(&self, task: &ReadyTask) -> u64 {
         if self.input.is_limited(task.project) { task.estimate } else { task.credit }
     }
@@ -271,10 +276,11 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Returns the project's credit − tokens, by its sign: the tokens to add to its baseline if it is positive, and the
-    /// tokens to subtract from its used tokens if it is negative. One of the two is 0. The scheduler compares both, but
-    /// budgets must not count them: a baseline counts against no budget, and the caller lowers the budget by what it
-    /// subtracts.
+    /// Splits the project's credit − tokens by its sign. Returns the tokens to add to its baseline
+    /// if the number is positive, and the tokens to subtract from its used tokens if it is
+    /// negative. One of the two is 0. The scheduler's comparison includes both, but budgets must
+    /// not count them: a baseline counts against no budget, and the caller lowers the budget by the
+    /// subtracted tokens.
     fn more_and_less(&self, place: usize) -> (u64, u64) {
         let extra = self.projects[place].extra;
         let less = extra.min(0).unsigned_abs().min(self.input.projects[place].used);
@@ -291,16 +297,16 @@ impl<'a> RoundState<'a> {
     ) {
         let (row, now) = (&self.input.projects[place], &self.projects[place]);
         let id = || row.id.clone();
-        // Projects without a task in this call are listed for their reservations, which count against the budget of all
-        // projects.
+        // A project without a task in this call is listed if it has reservations, because they
+        // count against the budget of all projects.
         if now.reserved > 0 && (is_listed || self.input.budget.is_some()) {
             parts.project_reserved_tokens.insert(id(), Tokens(now.reserved));
         }
         if !is_listed {
             return;
         }
-        // The budget is lowered by what is subtracted from the used tokens, so that the rest of the budget stays the
-        // same.
+        // The budget is lowered by the tokens that are subtracted from the used ones, so that the
+        // rest of the budget stays the same.
         let (more, less) = self.more_and_less(place);
         parts.projects.push(ScheduledProject {
             max_concurrent_agents: agents_max(row, now, &agent.kind),
@@ -327,7 +333,8 @@ impl<'a> RoundState<'a> {
             }
         }
         if are_workspaces_counted {
-            // The tasks of a project without workspaces need none. One workspace per agent is the same as no limit.
+            // The tasks of a project without workspaces need none. One workspace for each agent
+            // means no limit.
             let usable = now.free.as_ref().map(|free| free.usable_by(&agent.access));
             let free = usable.unwrap_or(parts.agents.len() as u64);
             parts.project_available_workspaces.insert(id(), free);
@@ -390,8 +397,8 @@ impl<'a> RoundState<'a> {
     }
 }
 
-/// Returns the largest number of agents, of all types, that may work for a project if all new agents have the type
-/// `kind`.
+/// Returns the maximum number of agents, of all types, that may work for a project if all new
+/// agents have the type `kind`.
 fn agents_max(row: &ProjectRow, now: &ProjectRoundState, kind: &str) -> u64 {
     let of_kind = |kind: &str| {
         let most = row.kind_max.get(kind)?;

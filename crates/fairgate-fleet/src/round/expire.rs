@@ -1,4 +1,4 @@
-//! Ends leases that ran out and pauses that are over.
+//! Ends expired leases and pauses.
 
 use fairgate_api::fleet::{TaskState, WebhookEventKind};
 use fairgate_store::{DatabaseKind, StoreError, Transaction};
@@ -13,17 +13,18 @@ use crate::transition::{TaskRow, TaskTransition, write};
 use crate::webhooks::event_log::{self, WebhookEvent};
 use crate::window_usage;
 
-/// Largest number of leases that one round ends, and also of pauses. If more are over, the next round follows at once.
+/// Maximum number of leases that one round ends, and also of pauses. If more have expired, the next
+/// round follows at once.
 const ENDS_MAX: i64 = 1_000;
 
-/// Ends at most [`ENDS_MAX`] leases and [`ENDS_MAX`] pauses that are over at `now`.
+/// Ends at most [`ENDS_MAX`] leases and [`ENDS_MAX`] pauses that have expired at `now`.
 pub(super) fn expire(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
     now: UnixMicros,
 ) -> Result<ExpiryResult, StoreError> {
     let values = [now.into(), ENDS_MAX.into()];
-    // SQLite would take the index of states, and read all tasks that are held or paused.
+    // SQLite would otherwise use the index of states, and read all tasks that are held or paused.
     let (by_lease, by_pause) = match tx.database() {
         DatabaseKind::Sqlite => ("INDEXED BY fleet_tasks_lease", "INDEXED BY fleet_tasks_resume"),
         DatabaseKind::Postgres => ("", ""),
@@ -65,21 +66,23 @@ pub(super) fn expire(
     Ok(ExpiryResult { any: true, has_more })
 }
 
-/// Result of [`expire`]. `any` is true if a lease or pause was ended, and `has_more` if more of them may be over.
+/// Result of [`expire`]. `any` is true if a lease or pause was ended, and `has_more` if more of
+/// them may have expired.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpiryResult {
     pub(super) any: bool,
     pub(super) has_more: bool,
 }
 
-/// Returns the event that an agent was lost, if its lease ran out before the task's timeout. A lease cannot be renewed
-/// beyond one length after the timeout, so a lease that ends after the timeout does not show that the agent is gone.
+/// Returns the event that an agent was lost, if its lease ran out before the task's timeout. After
+/// the timeout, a lease can be renewed only for one more length, so its end does not show that the
+/// agent is gone.
 fn lost(due: &TaskRow, now: UnixMicros) -> Option<WebhookEvent<'_>> {
     let is_lost = due.state.is_held() && due.timeout_at().is_none_or(|at| at > now);
     is_lost.then(|| due.event(WebhookEventKind::AgentLost))
 }
 
-/// Returns the transition of a task whose lease or pause is over.
+/// Returns the transition of a task whose lease or pause has expired.
 fn end(due: &TaskRow, rules: &RoundOptions, now: UnixMicros) -> TaskTransition {
     let TaskRow { retries, retries_max, .. } = *due;
     let agent = due.agent.as_deref().unwrap_or("its agent");

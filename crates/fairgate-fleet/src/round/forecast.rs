@@ -1,18 +1,20 @@
-//! Forecasts the number of tasks of each project that start in a round. The forecast only decides how many tasks are
-//! loaded at first, so it may be wrong.
+//! Forecasts how many tasks of each project start in a round. The forecast only decides how many
+//! tasks are loaded at first, so it need not be exact.
 //!
-//! Every agent is assigned to the project that is furthest below its share, and adds to the tokens that this project
-//! has spent. So all projects approach a common distance from their shares (the gap). For a project, let w be the
-//! weight, s the tokens spent so far, and e the expected usage of a task. Let ΣW be the sum of all weights, and ΣT the
-//! tokens that all projects will have spent after the round. Then a gap of g tokens gives the project (w·ΣT ÷ ΣW + g −
-//! s) ÷ e agents, but no more than it has room for. The gap at which all agents are assigned is found by bisection.
+//! Every agent is assigned to the project that is furthest below its share. The agent's task adds
+//! to the tokens that this project has spent. So all projects approach a common distance from their
+//! shares, the gap. For a project, let w be the weight, s the tokens spent so far, and e the
+//! expected usage of a task. Let ΣW be the sum of all weights, and ΣT the tokens that all projects
+//! will have spent after the round. Then a gap of g tokens gives the project (w·ΣT ÷ ΣW + g − s) ÷
+//! e agents, but no more than it has room for. The gap at which all agents are assigned is found by
+//! bisection.
 
 use super::round_input::{ProjectRow, RoundInput};
 
-/// Greatest number of bisection steps, which is enough to find the gap more finely than any estimate.
+/// Maximum number of bisection steps. It is enough to find the gap more exactly than any estimate.
 const HALVINGS: u32 = 50;
 
-/// Values of the module's formula for a project that could start a task.
+/// Values of a project that could start a task, for the formula in the module's documentation.
 struct ProjectDemand {
     /// Tokens by which the project is below its share, w·ΣT ÷ ΣW − s; negative if it is above its share.
     below: i128,
@@ -43,8 +45,8 @@ pub(super) fn limits(input: &RoundInput, default_estimate: u64) -> Vec<Option<u6
     let gap = gap(&demands, spent, agents);
     let limit = |demand: &ProjectDemand| {
         let likely = demand.given(gap);
-        // Adds a quarter, because the estimates of tasks differ, and one task, so that every project takes part in the
-        // comparison.
+        // A quarter is added because the estimates of tasks differ, and one task so that every
+        // project is included in the comparison.
         let with_spare = likely.saturating_add(likely.div_ceil(4)).saturating_add(1);
         with_spare.min(demand.most.saturating_add(1))
     };
@@ -74,13 +76,14 @@ fn gap(demands: &[Option<ProjectDemand>], spent: i128, agents: u64) -> i128 {
 }
 
 impl ProjectDemand {
-    /// Returns the number of agents that the project gets at this gap.
+    /// Returns the number of agents that the project gets at the gap `gap`.
     fn given(&self, gap: i128) -> u64 {
         let rise = self.below + gap;
         if rise <= 0 {
             return 0;
         }
-        // Most calls return here or above, without the division, which takes far longer than a product at 128 bits.
+        // Most calls end here or before, without the division, which takes far longer than a
+        // multiplication at 128 bits.
         if rise > self.estimate.saturating_mul(self.most.into()) {
             return self.most;
         }

@@ -1,12 +1,12 @@
 //! Loads the input of a round with a constant number of queries.
 //!
-//! The number of ready tasks that are loaded of each project is a little larger than the number that will probably
-//! start. The queries leave out tasks that cannot start, because their workspace is taken, their estimate exceeds the
-//! rest of a budget, or they are kept for an agent. If a project turns out to need more tasks, more are loaded once,
+//! For each project, a few more ready tasks are loaded than will probably start. The queries leave
+//! out tasks that cannot start, because their workspace is in use, their estimate exceeds the rest
+//! of a budget, or they are kept for an agent. If a project needs more tasks, more are loaded once,
 //! and the round is decided again.
 //!
-//! Tasks that need labels are loaded apart from the others, as many for each list of labels, so that agents without these
-//! labels find tasks behind them.
+//! Tasks that require labels are loaded separately, up to the same number for each list of labels.
+//! So agents without these labels still find the tasks that come after them.
 
 mod ready_tasks;
 
@@ -31,18 +31,19 @@ use crate::tenant_baseline;
 use crate::unfit_tasks::UnfitTasks;
 use crate::window_usage::WindowSums;
 
-/// Payer for the price by which running tasks are compared. No tenant has this name, so that price is learned from all
-/// tenants. The charge of a claim that ends uses the exact price instead, which leaves out the work of the paying
-/// tenant.
+/// Payer for the price by which running tasks are compared. No tenant has this name, so this price
+/// is learned from all tenants. When a claim ends, it is charged by the exact price instead, which
+/// leaves out the work of the paying tenant.
 const EVERYBODY: &str = "";
-/// Number of tasks to load of a project some of whose loaded tasks cannot start because of those that do.
+/// Number of tasks to load for a project if some of its loaded tasks cannot start because of others
+/// that do.
 const FURTHER: u64 = 1_024;
-/// Largest number of different lists of labels of ready tasks that a round considers. The next constant is the largest
-/// number of one project.
+/// Maximum number of different lists of labels of ready tasks that a round considers.
 const LABEL_GROUPS_MAX: u64 = 10_000;
+/// Maximum number of different lists of labels of one project that a round considers.
 const PROJECT_LABEL_GROUPS_MAX: usize = 64;
 
-/// Task that an agent holds.
+/// A task that an agent holds.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldTask {
     pub(crate) id: String,
@@ -50,7 +51,7 @@ pub(crate) struct HeldTask {
     pub(crate) agent: String,
     pub(crate) kind: String,
     pub(crate) epoch: u64,
-    /// Larger of the tokens that are reserved for the claim and those that it used.
+    /// The reserved tokens of the claim or its used tokens, whichever are more.
     pub(crate) tokens: u64,
     pub(crate) times: ClaimTimes,
 }
@@ -122,7 +123,7 @@ pub(crate) fn round_input(
     })
 }
 
-/// Machines of workspaces, and the labels of ready tasks.
+/// The machines of workspaces, and the lists of labels of ready tasks.
 #[derive(Default)]
 struct RoundPlaces {
     machines: HashMap<Box<str>, Box<str>>,
@@ -134,7 +135,8 @@ fn projects(
     rules: &RoundOptions,
     now: UnixMicros,
 ) -> Result<(Vec<ProjectRow>, Vec<ProjectWork>), StoreError> {
-    // The tables have columns of the same names. SQLite keeps the order of a cross join, and looks each tenant up once.
+    // The tables have columns with the same names. SQLite keeps the order of a cross join, and
+    // looks each tenant up once.
     let sql = format!(
         "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, {}, \
          learned_credit, {}, t.disabled, tenant, fleet_projects.requires, t.requires FROM fleet_projects \
@@ -151,7 +153,8 @@ fn projects(
             sums: WindowSums::read(row, 10)?,
             credit: CreditSums::read(row, 14)?,
         };
-        // The gateway refuses every model call of a disabled tenant, so its tasks would fail one after the other.
+        // The gateway refuses every model call of a disabled tenant, so its tasks would fail one
+        // after another.
         let is_disabled = row.flag(22)?;
         let project = ProjectRow {
             id: row.text(0)?.into(),
@@ -182,8 +185,9 @@ fn projects(
     Ok(rows.into_iter().unzip())
 }
 
-/// Returns credit − tokens for a running task. The credit is the charge for its time so far or the expected credit of
-/// its project's tasks, whichever is more. The tokens are those that count for the task anyway.
+/// Returns credit − tokens for a running task. The credit is the charge for its time so far, or the
+/// expected credit of its project's tasks, whichever is more. The tokens are those that the
+/// comparison counts for the task.
 fn running_extra(
     rules: &RoundOptions,
     price: TokenRate,
@@ -211,14 +215,15 @@ fn kind_max(text: &str) -> Result<BTreeMap<String, u64>, StoreError> {
     serde_json::from_str(text).map_err(wrong)
 }
 
-/// Loads the numbers of free workspaces, the machines of workspaces, and the labels that ready tasks need, with one
-/// statement. Workspaces that are bound to a machine are single rows, and the others are counted.
+/// Loads three things with one statement: the numbers of free workspaces, the machines of
+/// workspaces, and the labels that ready tasks require. A workspace that is bound to a machine is a
+/// row of its own; the others are counted.
 fn workspaces(
     tx: &mut dyn Transaction,
     projects: &mut [ProjectRow],
     places: &HashMap<Box<str>, usize>,
 ) -> Result<RoundPlaces, StoreError> {
-    // SQLite would take the index of all ready tasks, and read each of them.
+    // SQLite would otherwise use the index of all ready tasks, and read each of them.
     let hint = match tx.database() {
         DatabaseKind::Sqlite => "INDEXED BY fleet_tasks_labels",
         DatabaseKind::Postgres => "",
@@ -253,11 +258,11 @@ fn workspaces(
     Ok(found)
 }
 
-/// Workspace that no task has.
+/// A workspace that no task uses.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeWorkspace {
     pub(crate) id: String,
-    /// Machine to which it is bound; `None` if agents on all machines may use it.
+    /// Machine to which the workspace is bound; `None` if agents on all machines may use it.
     pub(crate) machine: Option<String>,
 }
 
@@ -279,8 +284,8 @@ pub(crate) fn free_workspaces(
     Ok(free)
 }
 
-/// Loads the first ready tasks of every project that could start one of them, and the tasks that are kept for one of
-/// the waiting agents.
+/// Loads the first ready tasks of every project that could start one of them. Also loads the tasks
+/// that are kept for one of the waiting agents.
 pub(crate) fn tasks(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
@@ -292,15 +297,16 @@ pub(crate) fn tasks(
     input.unfit = UnfitTasks::load(tx, input.waiting.iter().map(|it| &*it.agent))?;
     let mut limits = forecast::limits(input, rules.default_estimate);
     for (project, limit) in input.projects.iter().zip(&mut limits) {
-        // No tasks are loaded that no waiting agent may take. For tasks that some agent cannot work on, as many further
-        // tasks are loaded.
+        // Tasks that no waiting agent may take are not loaded. For each task that some agent cannot
+        // work on, one further task is loaded.
         let is_open = input.waiting.iter().any(|agent| project.is_open_to(&agent.access));
         let unfit = input.unfit.count_in(&project.id);
         *limit = limit.filter(|_| is_open).map(|limit| limit.saturating_add(unfit));
     }
     keep_label_groups(input);
     for group in &input.label_groups {
-        // Which of these tasks start depends on the labels of agents, so the forecast does not limit their number.
+        // It depends on the labels of agents which of these tasks start, so the forecast does not
+        // limit their number.
         let most = input.projects[group.project].headroom().min(input.waiting.len() as u64);
         let limit = &mut limits[group.project];
         *limit = limit.map(|limit| limit.max(most.saturating_add(1)));
@@ -330,7 +336,7 @@ fn keep_label_groups(input: &mut RoundInput) {
     });
 }
 
-/// Loads further tasks of the projects `exhausted`, whose loaded tasks were not enough.
+/// Loads further tasks of the projects `exhausted`, of which too few tasks were loaded.
 pub(crate) fn more_tasks(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
@@ -352,8 +358,8 @@ pub(crate) fn more_tasks(
     Ok(())
 }
 
-/// Sets `has_unloaded_tasks` of each project with a limit: true if as many tasks as the limit were loaded for one of
-/// its lists of labels.
+/// Sets `has_unloaded_tasks` of each project with a limit. It is true if, for one of the project's
+/// lists of labels, as many tasks were loaded as the limit allows.
 fn mark_cut(input: &mut RoundInput, limits: &[Option<u64>]) {
     let mut loaded: HashMap<(usize, &[String]), u64> = HashMap::new();
     for task in input.tasks.iter().filter(|task| task.affinity.is_none()) {

@@ -561,7 +561,8 @@ async fn an_agent_works_for_its_tenants_alone() {
 
 // Shares by tenant.
 
-/// Five projects of one tenant and one of another, all alike, and one agent at a time.
+/// Five projects of one tenant, one project of another tenant with the same settings, and one agent
+/// at a time.
 async fn tasks_of_tenants(share: FleetShare, weight: i64) -> [usize; 2] {
     let mut w = FleetTestWorld::new().await;
     w.options.share = share;
@@ -606,7 +607,8 @@ async fn tenants_share_before_their_projects() {
     assert!((14..=16).contains(&many), "{many} and {one} tasks: the directory's weights");
 }
 
-/// A tenant that was idle starts level with the others, and a tenant that adds a project pays nothing for it.
+/// A tenant that was idle starts at the level of the others. A tenant that adds a project does not
+/// pay for it.
 #[tokio::test]
 async fn an_idle_tenant_joins_level_with_the_others() {
     let mut w = FleetTestWorld::new().await;

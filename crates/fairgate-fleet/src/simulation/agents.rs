@@ -1,4 +1,4 @@
-//! Simulated agents: their work and their misbehaviour.
+//! Simulated agents, with their work and their misbehaviour.
 
 use tokio::time::Instant;
 
@@ -6,7 +6,7 @@ use super::expected_state::ClaimEnding;
 use super::simulated_fleet::{AbandonedClaim, FleetSimActivity, FleetSimulation};
 use crate::round::GrantedClaim;
 
-/// Longest time that an agent waits for a task, in virtual seconds.
+/// Maximum time that an agent waits for a task, in virtual seconds.
 const WAIT_S: u64 = 60;
 
 impl FleetSimulation {
@@ -16,7 +16,7 @@ impl FleetSimulation {
             FleetSimActivity::Idle => self.claim(agent),
             FleetSimActivity::Waiting { until, .. } if *until <= self.now() => self.leave(agent),
             FleetSimActivity::Waiting { .. } => {
-                // It lost its connection, or asks again for no reason.
+                // The agent lost its connection, or calls again for no reason.
                 if self.dice.one_in(15) {
                     self.leave(agent);
                 }
@@ -38,7 +38,7 @@ impl FleetSimulation {
         self.agents[agent].doing = FleetSimActivity::Waiting { server, number, answer, until };
     }
 
-    /// Ends the wait of an agent. The server may not have noticed yet.
+    /// Ends the wait of an agent. The server may not notice this at once.
     pub(super) fn leave(&mut self, agent: usize) {
         let doing = std::mem::replace(&mut self.agents[agent].doing, FleetSimActivity::Idle);
         let FleetSimActivity::Waiting { server, number, answer, .. } = doing else { return };
@@ -49,8 +49,8 @@ impl FleetSimulation {
         }
     }
 
-    /// Delivers the servers' replies to the agents; some replies are lost. Claims that no agent receives are recorded
-    /// as well.
+    /// Delivers the servers' replies to the agents; some replies are lost. Claims in lost replies
+    /// are recorded as well.
     pub(super) fn take_answers(&mut self) {
         let lost =
             |it: &mut AbandonedClaim| it.answer.try_recv().ok().map(|claimed| (it.agent, claimed));
@@ -100,17 +100,17 @@ impl FleetSimulation {
         if fate < 2 {
             let until = self.now() + self.dice.seconds(1, 300);
             self.agents[agent].doing = FleetSimActivity::Dead { until };
-            // Its command may continue without it.
+            // The agent's command may continue without the agent.
             if self.dice.one_in(2) {
                 self.stale_claims.push(*claim);
             }
             return;
         }
         if fate < 4 {
-            // It is silent for a while, and may lose its task meanwhile.
+            // The agent is silent for some time, and may lose its task meanwhile.
             return;
         }
-        // It repeats the end of its claim until it gets an answer.
+        // The agent repeats the end of its claim until it gets an answer.
         if ending.is_some() {
             return self.send_message(agent, ending).await;
         }

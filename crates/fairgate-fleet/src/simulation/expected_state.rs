@@ -1,4 +1,4 @@
-//! The simulation's expected state, computed from its calls and the answers to them.
+//! The expected state of a simulation, computed from its calls and the answers to them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,9 +22,11 @@ pub(super) struct ExpectedState {
     pub(super) ledger: BTreeMap<(String, u64), u64>,
     /// Agent and ending of each claim that its agent ended.
     pub(super) ended: HashMap<(String, u64), (String, ClaimEnding)>,
-    /// Tokens used beyond the reservations since the spent tokens were last within the budget, by project and for all
-    /// projects together.
+    /// Tokens used beyond the reservations since the spent tokens were last within the budget, by
+    /// project.
     pub(super) excess: BTreeMap<String, u64>,
+    /// Tokens used beyond the reservations since the spent tokens were last within the budget, for
+    /// all projects together.
     pub(super) excess_of_all: u64,
     /// Time of the last round, in microseconds.
     pub(super) round_at: i64,
@@ -40,7 +42,7 @@ pub(super) struct ExpectedProject {
     pub(super) budget: Option<u64>,
     /// Workspaces of the project, with the machines to which they are bound.
     pub(super) workspaces: BTreeMap<String, Option<String>>,
-    /// Usage: the time, the earliest time whose bucket it may count in, and the tokens.
+    /// Usage: its time, the earliest time whose bucket may contain it, and its tokens.
     pub(super) uses: Vec<(i64, i64, i64)>,
 }
 
@@ -57,7 +59,7 @@ pub(super) struct ExpectedTask {
     pub(super) is_completed: bool,
 }
 
-/// Claim in force, with its lease and its usage.
+/// A claim in force, with its lease and its usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExpectedClaim {
     pub(super) agent: String,
@@ -71,7 +73,7 @@ pub(super) struct ExpectedClaim {
     pub(super) timeout_at: Option<i64>,
 }
 
-/// Model call in flight.
+/// A model call in flight.
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedCall {
     pub(super) project: String,
@@ -95,7 +97,7 @@ pub(super) enum ClaimEnding {
 }
 
 impl ClaimEnding {
-    /// Returns whether the fleet treats the second of these endings as a repetition of the first.
+    /// Returns true if the fleet treats the second of these endings as a repetition of the first.
     pub(super) fn is_same(self, other: Self) -> bool {
         let fails = |it| matches!(it, Self::Fail | Self::Limited);
         self == other || (fails(self) && fails(other))
@@ -103,7 +105,7 @@ impl ClaimEnding {
 }
 
 impl ExpectedState {
-    /// Records that an agent got a task, or got the task that it holds again.
+    /// Records that an agent got a new task, or got the task that it already holds.
     pub(super) fn given(&mut self, agent: &str, claim: &Claim) {
         let lease_until = claim.lease_until.0;
         if let Some(hold) = self.holds.get_mut(&claim.task) {
@@ -139,8 +141,8 @@ impl ExpectedState {
         self.holds.insert(claim.task.clone(), hold);
     }
 
-    /// Records the start of a server. Leases that were in force at `since` keep the time that they had left then, up to
-    /// two thirds of a lease.
+    /// Records the start of a server. Leases that were in force at `since` keep the time that they
+    /// had left then, up to two thirds of a lease.
     pub(super) fn record_outage(&mut self, since: i64, now: i64, lease: Duration) {
         let most = now + i64::try_from(lease.as_micros()).unwrap() * 2 / 3;
         for hold in self.holds.values_mut().filter(|hold| hold.lease_until > since) {
@@ -148,7 +150,7 @@ impl ExpectedState {
         }
     }
 
-    /// Records a round, which ended the leases that had run out.
+    /// Records a round, which ended the expired leases.
     pub(super) fn round(&mut self, now: i64) {
         self.holds.retain(|_, hold| hold.lease_until > now);
         self.round_at = now;
@@ -159,7 +161,7 @@ impl ExpectedState {
         self.holds.get_mut(task).filter(|hold| hold.epoch == epoch)
     }
 
-    /// Returns whether model calls may be made under this claim.
+    /// Returns true if model calls may be made under this claim.
     pub(super) fn is_in_force(&mut self, task: &str, epoch: u64, now: i64) -> bool {
         self.hold(task, epoch).is_some_and(|hold| hold.lease_until > now)
     }
@@ -169,8 +171,9 @@ impl ExpectedState {
         self.flights.values().filter(of_claim).map(|flight| flight.tokens).sum()
     }
 
-    /// Returns the tokens that each project has reserved: for each held task the rest of its reservation, or the
-    /// reservations of its calls in flight if they are greater; and the reservations of calls whose claims are over.
+    /// Returns the tokens that each project has reserved. For each held task, this is the rest of
+    /// its reservation, or the reservations of its calls in flight if they are greater.
+    /// Reservations of calls whose claims are over are added.
     pub(super) fn set_aside(&self) -> BTreeMap<&str, u64> {
         let mut by_claim: BTreeMap<(&str, u64), (&str, u64)> = BTreeMap::new();
         for flight in self.flights.values() {
@@ -191,7 +194,8 @@ impl ExpectedState {
         sums
     }
 
-    /// Returns the growth of the project's reserved tokens if this claim reserves `tokens` for one more call.
+    /// Returns the number of tokens by which the project's reserved tokens grow if this claim
+    /// reserves `tokens` for one more call.
     pub(super) fn growth(&mut self, task: &str, epoch: u64, tokens: u64) -> u64 {
         let calls = self.in_flight(task, epoch);
         let Some(hold) = self.hold(task, epoch) else { return tokens };
@@ -199,7 +203,7 @@ impl ExpectedState {
         (calls + tokens).max(rest) - calls.max(rest)
     }
 
-    /// Records usage of a claim. `beyond` is the part of it that nothing had been reserved for.
+    /// Records usage of a claim. `beyond` is the part of it for which nothing was reserved.
     pub(super) fn charge(&mut self, task: &str, epoch: u64, tokens: i64, beyond: u64, now: i64) {
         let task_row = self.tasks.get_mut(task).unwrap();
         task_row.used = task_row.used.checked_add_signed(tokens).unwrap();

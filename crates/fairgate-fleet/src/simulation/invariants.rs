@@ -1,4 +1,4 @@
-//! Invariants that are checked after every step.
+//! Invariants, which are checked after every step.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -36,7 +36,8 @@ impl FleetSimulation {
         self.check_budgets().await;
     }
 
-    /// Checks rules that the expected state does not cover: each query selects rows that must not exist.
+    /// Checks rules that the expected state does not cover. Each query selects rows that must not
+    /// exist.
     async fn check_rules(&self) {
         const HELD: &str = concat!("state IN ", fairgate_usage::held_states!());
         let forbidden = [
@@ -177,8 +178,8 @@ impl FleetSimulation {
         assert_eq!(counted, self.counts.completed + failed, "seed {}: tries", self.seed);
     }
 
-    /// Checks what claims were charged for their time. The history of states says how long each claim was held; waits are
-    /// left out, so no more than that may count.
+    /// Checks the charges of claims for their time. The history of states shows how long each claim
+    /// was held. Waits are left out of the charged time, so it must not be longer than that.
     async fn check_credit(&self) {
         let sql = concat!(
             "SELECT t.id, t.epoch, t.agent_us, t.credit_extra, (SELECT CAST(SUM(CASE \
@@ -241,8 +242,8 @@ impl FleetSimulation {
         assert_eq!((of_tenant.used, of_tenant.reserved), (used, reserved), "seed {}", self.seed);
     }
 
-    /// Compares usage and reservations of projects, and checks that they are within every budget, apart from usage
-    /// beyond the reservations.
+    /// Compares usage and reservations of projects with the expected state. Checks that they are
+    /// within every budget, apart from usage beyond the reservations.
     async fn check_budgets(&mut self) {
         let sql = "SELECT project, CAST(SUM(tokens) AS BIGINT) FROM fleet_usage GROUP BY project";
         let buckets: HashMap<_, _> = self.numbers(sql).await.into_iter().collect();
@@ -276,7 +277,8 @@ impl FleetSimulation {
             }
         }
         let Some(limit) = self.options.budget else { return };
-        // Fading usage is rounded up per project here, and for all together where calls are granted.
+        // Fading usage is rounded up for each project here. When calls are granted, it is rounded
+        // up once, for all projects together.
         let most = limit + self.expected.excess_of_all + views.len() as u64;
         assert!(all <= most, "seed {}: all spent {all} of {most}", self.seed);
         if all <= limit {
@@ -284,11 +286,12 @@ impl FleetSimulation {
         }
     }
 
-    /// Returns the least and the greatest usage that the database may report for a project in the window. Usage counts
-    /// in the bucket of the last round or a later one, and the reported sums are as of that round or later.
+    /// Returns the lowest and the highest usage that the database may report for a project in the
+    /// window. Usage counts in the bucket of the last round or a later one, and the reported sums
+    /// are those at that round or later.
     pub(super) fn used_bounds(&self, project: &str) -> RangeInclusive<u64> {
         if self.has_late_rows {
-            // A correction counts in another bucket than the guess that it corrects.
+            // A correction counts in another bucket than the guess that it replaces.
             return 0..=u64::MAX;
         }
         let length = i64::try_from(self.options.window.as_micros()).unwrap() / 24;

@@ -1,4 +1,4 @@
-//! Messages of agents: they may be late, arrive twice, or never; and so may their answers.
+//! Messages of agents. Messages and their answers may be late, arrive twice, or be lost.
 
 use fairgate_api::agents::TaskLeaseBody;
 
@@ -7,7 +7,7 @@ use super::simulated_fleet::{FleetSimActivity, FleetSimulation};
 use crate::agent_reports::{TaskCompletion, TaskFailure, TaskHeartbeat, TaskQuestion, TaskRelease};
 use crate::error::FleetError;
 
-/// Message of an agent about its claim.
+/// A message of an agent about its claim.
 #[derive(Clone, Debug)]
 pub(super) struct FleetSimMessage {
     /// Time of arrival, in microseconds.
@@ -20,7 +20,7 @@ pub(super) struct FleetSimMessage {
     ending: Option<ClaimEnding>,
     /// Tokens that the agent reports.
     tokens: Option<u64>,
-    /// If true, the agent receives the answer.
+    /// True if the agent receives the answer.
     is_heard: bool,
 }
 
@@ -31,7 +31,8 @@ impl FleetSimulation {
             return;
         };
         let (task, epoch, used) = (claim.task.clone(), claim.epoch, *used);
-        // Agents that call models through the gateway have nothing to report. Some report wrong numbers all the same.
+        // Agents that call models through the gateway need not report tokens. Some of them report
+        // wrong numbers nevertheless.
         let tokens = match (self.agents[agent].reports, self.agents[agent].lies) {
             (true, _) => Some(used),
             (false, true) => Some(self.dice.within(0, 1_000_000)),
@@ -72,7 +73,7 @@ impl FleetSimulation {
         }
     }
 
-    /// Delivers a message. The result must agree with the expected state.
+    /// Delivers a message, and checks that the result agrees with the expected state.
     async fn deliver(&mut self, message: FleetSimMessage) {
         let id = self.agents[message.agent].id.clone();
         let (task, epoch) = (message.task.as_str(), message.epoch);
@@ -141,7 +142,7 @@ impl FleetSimulation {
                 let question = TaskQuestion { question: "Which?".into(), tokens };
                 fleet.ask(&id, task, epoch, question).await
             }
-            // Usage that it did not report is not charged.
+            // Usage that the agent did not report is not charged.
             ClaimEnding::Release => fleet.release(&id, task, epoch, TaskRelease::default()).await,
         };
         ended.map(|_| None)
@@ -151,7 +152,7 @@ impl FleetSimulation {
         let used = self.report(message, before);
         let lease = i64::try_from(self.options.lease.as_micros()).unwrap();
         let until = self.now() + lease;
-        // A lease ends at most one length after the timeout, and renewing never shortens it.
+        // A lease ends at most one length after the timeout, and a renewal never shortens it.
         let until =
             before.timeout_at.map_or(until, |at| until.min(at + lease).max(before.lease_until));
         let expected = (until, used, before.reserved);
@@ -187,7 +188,7 @@ impl FleetSimulation {
         tokens.max(before.used)
     }
 
-    /// Tells an agent that its claim is over. Sometimes its command continues.
+    /// Informs an agent that its claim is over. Sometimes the agent's command continues.
     fn stop(&mut self, agent: usize, task: &str, epoch: u64) {
         let doing = &mut self.agents[agent].doing;
         let is_it = matches!(doing, FleetSimActivity::Working { claim, .. } if claim.task == task && claim.epoch == epoch);

@@ -1,4 +1,5 @@
-//! Model calls under task keys, made as the gateway makes them: key lookup, reservation, and rows of the ledger.
+//! Model calls with task keys, in the steps of the gateway: key lookup, reservation, and rows of
+//! the ledger.
 
 use fairgate_api::agents::Claim;
 use fairgate_store::{
@@ -10,16 +11,17 @@ use fairgate_time::UnixMicros;
 use super::expected_state::ExpectedCall;
 use super::simulated_fleet::FleetSimulation;
 
-/// Largest reservation of one call, in tokens.
+/// Maximum reservation of one call, in tokens.
 const CALL_MAX: u64 = 400;
 
 impl FleetSimulation {
-    /// Starts a model call of an agent, or of one that lost its claim. Returns whether it was granted.
+    /// Starts a model call of an agent, which may have lost its claim. Returns true if the call was
+    /// granted.
     pub(super) async fn begin_call(&mut self, claim: &Claim) -> bool {
         let Some(key) = &claim.key else { return true };
         let now = self.now();
         let is_held = self.expected.hold(&claim.task, claim.epoch).is_some();
-        // The gateway caches for a moment which claim a key belongs to.
+        // The gateway caches for a short time to which claim a key belongs.
         let is_remembered = self.dice.one_in(4);
         if !is_remembered {
             let found = self.fleet().task_key(KeyHash::of(key.as_bytes())).await.unwrap();
@@ -44,7 +46,7 @@ impl FleetSimulation {
         };
         let is_granted = self.reserve(&request, flight).await;
         if is_granted && self.dice.one_in(8) {
-            // The same request reserves again, as a retry at another worker does.
+            // The same request makes a second reservation, as for a retry at another worker.
             let mut again = self.expected.flights[&request].clone();
             again.tokens = self.dice.within(1, CALL_MAX);
             self.reserve(&request, again).await;
@@ -52,7 +54,7 @@ impl FleetSimulation {
         is_granted
     }
 
-    /// Reserves tokens for a request; the answer must agree with the expected state.
+    /// Reserves tokens for a request, and checks that the answer agrees with the expected state.
     async fn reserve(&mut self, request: &str, flight: ExpectedCall) -> bool {
         let now = self.now();
         let before = self.expected.flights.remove(request);
@@ -105,7 +107,7 @@ impl FleetSimulation {
             }
         }
         if let Some(before) = before {
-            // The earlier reservation stays.
+            // The earlier reservation is kept.
             self.expected.flights.insert(request.to_owned(), before);
         }
         false
@@ -115,7 +117,7 @@ impl FleetSimulation {
         UsageTerms { window: UsageWindow::new(self.options.window), budget: self.options.budget }
     }
 
-    /// Ends some of the calls in flight, whether their agents still exist or not.
+    /// Ends some of the calls in flight, including those of agents that no longer exist.
     pub(super) async fn end_some_calls(&mut self, one_in: u64) {
         let requests: Vec<String> = self.expected.flights.keys().cloned().collect();
         for request in requests {
@@ -125,10 +127,10 @@ impl FleetSimulation {
         }
     }
 
-    /// Ends a call that used as much as it reserved, less, or more.
+    /// Ends a call that used as many tokens as it reserved, or fewer, or more.
     async fn end_call(&mut self, request: &str) {
         if self.dice.one_in(6) {
-            // A worker failed, and the call is retried at another one.
+            // A worker failed, and the call is retried at another worker.
             let mut flight = self.expected.flights[request].clone();
             flight.attempts += 1;
             let tokens = self.dice.below(60);
@@ -173,7 +175,8 @@ impl FleetSimulation {
         }
     }
 
-    /// Handles the death of all servers: calls in flight are charged what they reserved. Returns their number.
+    /// Handles the death of all servers: calls in flight are charged their reservations. Returns
+    /// their number.
     pub(super) fn lose_calls(&mut self) -> u64 {
         let now = self.now();
         let flights = std::mem::take(&mut self.expected.flights);
@@ -185,7 +188,7 @@ impl FleetSimulation {
         flights.len() as u64
     }
 
-    /// Delivers late rows of calls that were counted as lost. They replace the guess.
+    /// Delivers late rows of calls that were counted as lost. The rows replace the guesses.
     pub(super) async fn find_some_lost(&mut self) {
         let requests: Vec<String> = self.expected.lost.keys().cloned().collect();
         for request in requests {

@@ -1,4 +1,4 @@
-//! Simulated operators: they add projects, agents and tasks, and interfere.
+//! Simulated operators. They add projects, agents and tasks, and change them at random.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,9 +19,11 @@ use crate::call_context::CallContext;
 use crate::error::FleetError;
 use crate::fleet_clock::FleetClock;
 
-/// Labels that some projects, the tenant `u` and some tasks require.
+/// Label that some projects require.
 const PROJECT_LABEL: &str = "tool:gpu";
+/// Label that the tenant `u` requires.
 pub(super) const TENANT_LABEL: &str = "zone:eu";
+/// Label that some tasks require.
 const TASK_LABEL: &str = "tool:net";
 
 /// Returns the machine on which an agent runs.
@@ -98,8 +100,8 @@ impl FleetSimulation {
         }
     }
 
-    /// Adds agents. Most call models through the gateway; the others report their usage, and that counts. All in one
-    /// transaction, because there may be thousands.
+    /// Adds agents in one transaction, because there may be thousands. Most of them call models
+    /// through the gateway. The others report their usage, and the reports are charged.
     pub(super) async fn add_agents(&mut self, count: u64) {
         let mut made = Vec::new();
         for number in 0..count {
@@ -179,7 +181,7 @@ impl FleetSimulation {
         self.fleet().add_tasks("admin", NewTasks { tasks, dry_run: false }).await.unwrap();
     }
 
-    /// Performs a random action of an operator, which may be refused.
+    /// Performs a random action of an operator. The fleet may refuse it.
     pub(super) async fn interfere(&mut self) {
         let fleet = self.fleet();
         let task = format!("t{}", self.dice.below(self.next_task));

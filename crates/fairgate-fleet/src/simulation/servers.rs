@@ -1,4 +1,4 @@
-//! Simulated server processes: they run rounds, are slow, and are killed.
+//! Simulated server processes. They run rounds, are sometimes slow, and are killed.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl FleetSimulation {
         let clock: Arc<dyn FleetClock> = self.clock.clone();
         let last_sign = self.last_sign().await;
         let FleetSimServer { fleet, pace, is_new } = &mut self.servers[server];
-        // Its own calls or other servers may have changed something.
+        // Earlier calls of this server or of others may have changed something.
         pace.request_round();
         for _ in 0..100 {
             match fleet.dispatch().step(&self.store, &clock, pace).await.unwrap() {
@@ -55,7 +55,8 @@ impl FleetSimulation {
         panic!("seed {}: the loop never rests", self.seed);
     }
 
-    /// Returns the last contact of any agent with any server. A server that starts knows of no later contact.
+    /// Returns the time of the last contact of any agent with any server; a server that starts
+    /// knows no later one.
     async fn last_sign(&self) -> Option<i64> {
         let sql = "SELECT MAX(last_seen) FROM fleet_agents";
         let work = move |tx: &mut dyn Transaction| tx.first(sql, &[], |row| row.moment_or_null(0));

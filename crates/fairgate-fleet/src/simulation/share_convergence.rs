@@ -1,4 +1,4 @@
-//! Convergence of shares: with enough work for all, every project gets its share.
+//! Checks that shares converge: with enough work for all, every project gets its share.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,29 @@ use crate::fleet::Fleet;
 use crate::options::FleetShare;
 use crate::testing::{FleetTestWorld, asker, claim_of};
 
-/// Agent that works on a task.
+/// An agent that works on a task.
 struct BusyAgent<'a> {
     agent: &'a str,
     claim: Claim,
-    /// Tokens that its task has used, and that it has yet to use.
+    /// Tokens that the agent's task has used so far.
     used: u64,
+    /// Tokens that the agent's task has still to use.
     left: u64,
-    /// Model call in flight, with its request id.
+    /// The model call in flight, with its request id.
     call: Option<(String, ExpectedCall)>,
 }
 
-/// Runs projects that always have ready tasks, and agents that take one after another and make model calls through the
-/// gateway's part of the store. Tasks and calls have any size, and calls may use more than they reserved. After the
-/// first round, the difference between a project's tokens and its ideal share is never larger than the largest real
-/// usage of a task times the number of running agents. Every second seed has two tenants that share agents first, and
-/// then this holds for the tenants, whatever the weights of their projects.
+/// Runs projects that always have ready tasks, and agents that take one task after another and make
+/// model calls through the gateway's part of the store. Tasks and calls have any size, and calls
+/// may use more than they reserved. After the first round, the difference between a project's
+/// tokens and its ideal share is never larger than the largest real usage of a task times the
+/// number of running agents. In every second seed, two tenants share agents first. The rule then
+/// applies to the tenants, whatever the weights of their projects.
 pub(super) async fn case(seed: u64) {
     let mut dice = FleetSimRng::new(seed);
     let mut w = FleetTestWorld::new().await;
     w.options.default_estimate = dice.within(100, 1_000);
-    // A guaranteed first task is not a matter of shares.
+    // A guaranteed first task would not follow the shares.
     w.options.min_task_guarantee = false;
     let (projects, agents) = (dice.within(2, 5), dice.within(1, 8));
     let mut weights = BTreeMap::new();
@@ -53,7 +55,7 @@ pub(super) async fn case(seed: u64) {
     let mut free: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut working: Vec<BusyAgent<'_>> = Vec::new();
     let mut requests = 0;
-    // Largest real usage of a task so far, in tokens.
+    // Maximum real usage of a task so far, in tokens.
     let mut most = 0;
     for _ in 0..40 {
         let outcome = w.round(&free).await;
@@ -62,7 +64,7 @@ pub(super) async fn case(seed: u64) {
             let left = dice.within(1, largest);
             working.push(BusyAgent { agent, claim, used: 0, left, call: None });
         }
-        // Calls begin and end in any order, until some of the tasks are done.
+        // Calls begin and end in any order, until some of the tasks are completed.
         let ends = dice.within(1, working.len() as u64);
         while (free.len() as u64) < ends {
             let place = dice.place(&working);
@@ -96,7 +98,8 @@ pub(super) async fn case(seed: u64) {
     w.store.close().await.unwrap();
 }
 
-/// Gives every second project to a second tenant, and lets tenants share agents first. Returns the weights of the tenants.
+/// Gives every second project to a second tenant, and makes tenants share agents first. Returns the
+/// weights of the tenants.
 async fn add_tenants(
     w: &mut FleetTestWorld,
     dice: &mut FleetSimRng,
@@ -113,7 +116,7 @@ async fn add_tenants(
     Some(weights.map(|(tenant, weight)| (tenant.to_owned(), weight)).into())
 }
 
-/// Starts a call that reserves these tokens; it may use more.
+/// Starts a call that reserves `tokens` tokens. The call may use more.
 async fn begin(
     w: &FleetTestWorld,
     terms: UsageTerms,

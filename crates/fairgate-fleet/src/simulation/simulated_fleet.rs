@@ -1,4 +1,4 @@
-//! The simulated fleet, and the passing of time in it.
+//! The simulated fleet, its steps, and its clock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub(super) struct FleetSimulation {
     pub(super) seed: u64,
     pub(super) dice: FleetSimRng,
     pub(super) store: Store,
-    /// Address of the database if it is in a file, and the folder of that file.
+    /// Address of the database; `None` unless the database is in a file.
     pub(super) url: Option<String>,
     _folder: Option<tempfile::TempDir>,
     pub(super) clock: Arc<TestFleetClock>,
@@ -36,7 +36,7 @@ pub(super) struct FleetSimulation {
     pub(super) agents: Vec<FleetSimAgent>,
     /// Open claims of agents that left without the server noticing.
     pub(super) abandoned_claims: Vec<AbandonedClaim>,
-    /// Claims that are over or whose agent died, and for which somebody still makes model calls.
+    /// Claims that are over, or whose agent died, but with whose keys model calls are still made.
     pub(super) stale_claims: Vec<Claim>,
     /// Messages of agents that have not arrived yet.
     pub(super) messages: Vec<FleetSimMessage>,
@@ -45,7 +45,7 @@ pub(super) struct FleetSimulation {
     pub(super) tenant_requires: Vec<String>,
     pub(super) next_task: u64,
     pub(super) next_request: u64,
-    /// Number of steps of this simulation, and its size.
+    /// Number of steps of this simulation.
     pub(super) steps: u64,
     pub(super) size: FleetSimSize,
     /// If true, rows of calls that were counted as lost may still arrive.
@@ -54,7 +54,7 @@ pub(super) struct FleetSimulation {
     pub(super) counts: FleetSimCounts,
 }
 
-/// Server process. All servers share one database.
+/// A server process. All servers share one database.
 pub(super) struct FleetSimServer {
     pub(super) fleet: Fleet,
     pub(super) pace: RoundTimer,
@@ -62,7 +62,7 @@ pub(super) struct FleetSimServer {
     pub(super) is_new: bool,
 }
 
-/// Agent, as it knows itself.
+/// An agent, with its own knowledge of its state.
 pub(super) struct FleetSimAgent {
     pub(super) id: AgentId,
     pub(super) is_big: bool,
@@ -73,7 +73,7 @@ pub(super) struct FleetSimAgent {
     pub(super) doing: FleetSimActivity,
 }
 
-/// Open claim of an agent that no longer listens for the reply.
+/// Open claim of an agent that no longer waits for the reply.
 pub(super) struct AbandonedClaim {
     pub(super) agent: usize,
     pub(super) server: usize,
@@ -83,7 +83,7 @@ pub(super) struct AbandonedClaim {
 pub(super) enum FleetSimActivity {
     /// The agent does nothing.
     Idle,
-    /// The agent waits for a task at a server, under a number, until a time.
+    /// The agent waits for a task at a server, as the claim `number`, until a time.
     Waiting { server: usize, number: u64, answer: oneshot::Receiver<ClaimResult>, until: i64 },
     /// The agent works, or repeats the end of its claim until it gets an answer.
     Working { claim: Box<Claim>, used: u64, ending: Option<ClaimEnding> },
@@ -100,7 +100,7 @@ pub(super) enum FleetSimSize {
     Large,
 }
 
-/// Counts of events, so that a simulation in which one never happens is noticed.
+/// Counts of events. They show if some kind of event never happens in a simulation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FleetSimCounts {
     pub(super) agents: u64,
@@ -190,7 +190,7 @@ impl FleetSimulation {
         add_tenant(&store, tenant_requires.clone()).await;
         let many = if size == FleetSimSize::Large { 60 } else { 1 };
         let options = FleetOptions {
-            // Usage is kept for eight windows, so all charges are still there at the end.
+            // Usage is kept for eight windows, so all charges still exist at the end.
             window: Duration::from_secs(dice.within(3_600, 14_400)),
             budget: dice.one_in(3).then(|| dice.within(2_000, 20_000) * many),
             min_task_guarantee: dice.one_in(2),
@@ -250,7 +250,7 @@ impl FleetSimulation {
         self.servers[server].fleet.clone()
     }
 
-    /// Runs one step: something happens, some time passes, and the servers react.
+    /// Runs one step: an event happens, some time passes, and the servers react.
     pub(super) async fn step(&mut self) {
         match self.dice.below(20) {
             0 => self.interfere().await,
@@ -277,21 +277,21 @@ impl FleetSimulation {
         self.clock.0.fetch_add(passes, Ordering::Relaxed);
         self.deliver_due().await;
         for server in 0..self.servers.len() {
-            // Sometimes a server is slow.
+            // This server is sometimes slow.
             if !self.dice.one_in(6) {
                 self.serve(server).await;
             }
         }
     }
 
-    /// Returns whether to check everything after this step. A check takes as long as a step or longer, and errors
-    /// persist.
+    /// Returns true if everything must be checked after this step. A check takes at least as long
+    /// as a step, and a later check still finds an error.
     pub(super) fn is_check_due(&self, step: u64) -> bool {
         step.is_multiple_of(if self.size == FleetSimSize::Large { 3 } else { 2 })
     }
 
-    /// Ends the simulation: all agents die, their messages arrive, their calls and leases end. Nothing must be held
-    /// afterwards.
+    /// Ends the simulation: all agents die, their messages arrive, and their calls and leases end.
+    /// After that, nothing may be held.
     pub(super) async fn settle(&mut self) {
         for agent in 0..self.agents.len() {
             self.leave(agent);
@@ -345,7 +345,7 @@ impl FleetSimulation {
     }
 }
 
-/// Creates a folder, in memory if the system supports that.
+/// Creates a folder; in memory, if the system supports that.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -354,7 +354,7 @@ async fn add_tenant(store: &Store, requires: Vec<String>) {
     let at = UnixMicros(START);
     let group = DirectoryChange::AddGroup { name: "g".into(), weight: 1, budgets: Vec::new() };
     store.change("admin", at, group).await.unwrap();
-    // A budget that refuses nothing, so that the tenant's sums are kept.
+    // The budget refuses nothing. It makes the store keep the tenant's sums.
     let budgets = vec![Budget::tokens(1_000_000_000_000, BudgetPeriod::Month)];
     let tenant = DirectoryChange::AddTenant {
         requires: Vec::new(),
@@ -364,7 +364,8 @@ async fn add_tenant(store: &Store, requires: Vec<String>) {
         limits: DirectoryLimits { budgets, ..DirectoryLimits::default() },
     };
     store.change("admin", at, tenant).await.unwrap();
-    // A second owner of projects. All calls are made for the first tenant, whose sums are checked.
+    // The second tenant only owns projects. All calls are made for the first tenant, whose sums are
+    // checked.
     let other = DirectoryChange::AddTenant {
         requires,
         name: "u".into(),

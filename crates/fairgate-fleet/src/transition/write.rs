@@ -1,6 +1,6 @@
-//! The SQL that writes the states of tasks. Only [`write_states`] changes the state of a task, so it can check every
-//! change against the state machine and write it to the history. A claim begins in [`begin_claims`] and ends in
-//! [`release`].
+//! The SQL that writes the states of tasks. Only [`write_states`] changes the state of a task, so
+//! it can check every change against the state machine and write it to the history.
+//! [`begin_claims`] begins claims, and [`release`] ends them.
 
 use fairgate_api::fleet::TaskState;
 use fairgate_store::{StoreError, Transaction};
@@ -25,12 +25,12 @@ struct ColumnsWithState {
     types: &'static [&'static str],
     /// Values for each task, in the order of the steps.
     rows: Vec<Vec<Json>>,
-    /// Further condition on a task, which begins with ` AND `; empty if there is none.
+    /// Further condition on a task. It begins with ` AND `, or is empty.
     condition: &'static str,
 }
 
-/// Moves tasks to states in which no agent holds them. Their claims end, their workspaces are freed, and their task keys
-/// stop working. Runs a constant number of SQL statements.
+/// Moves tasks to states in which no agent holds them. Their claims end, their workspaces are
+/// freed, and their task keys are refused from now on. Runs a constant number of SQL statements.
 pub(crate) fn release(
     tx: &mut dyn Transaction,
     now: UnixMicros,
@@ -79,7 +79,7 @@ fn free_workspaces(tx: &mut dyn Transaction, tasks: &[&str]) -> Result<(), Store
     Ok(())
 }
 
-/// Claim of a ready task that begins.
+/// A claim that begins, of a ready task.
 #[derive(Clone, Debug)]
 pub(crate) struct NewClaim<'a> {
     pub(crate) task: &'a str,
@@ -93,13 +93,13 @@ pub(crate) struct NewClaim<'a> {
     pub(crate) workspace: Option<&'a str>,
 }
 
-/// Returns the reason of the history for a task that this agent gets.
+/// Returns the reason in the history for a task that this agent gets.
 pub(crate) fn given_to(agent: &str) -> String {
     format!("given to agent {agent}")
 }
 
-/// Gives ready tasks to agents: the tasks become ASSIGNED, under their next epoch. Runs a constant number of SQL
-/// statements.
+/// Gives ready tasks to agents. The tasks become ASSIGNED, with their next epoch. Runs a constant
+/// number of SQL statements.
 pub(crate) fn begin_claims(
     tx: &mut dyn Transaction,
     now: UnixMicros,
@@ -143,7 +143,7 @@ pub(crate) fn begin_claims(
     write_states(tx, now, &steps, columns)
 }
 
-/// Moves an ASSIGNED task to IN_PROGRESS, because its agent has begun. The claim goes on.
+/// Moves an ASSIGNED task to IN_PROGRESS, because its agent has begun. The claim continues.
 pub(crate) fn begin_work(
     tx: &mut dyn Transaction,
     actor: &str,
@@ -162,9 +162,9 @@ pub(crate) fn begin_work(
     write_states(tx, now, &[step], columns)
 }
 
-/// Writes the new states of tasks, the columns that change together with them, and the history. Fails if the state
-/// machine does not allow one of the steps, or if a task is not in the state from which its step leads. The transaction
-/// must then be rolled back.
+/// Writes the new states of tasks, the columns that change together with them, and the history.
+/// Fails if the state machine does not allow one of the steps, or if a task is not in the state in
+/// which its step begins. The transaction must then be rolled back.
 fn write_states(
     tx: &mut dyn Transaction,
     now: UnixMicros,

@@ -1,12 +1,13 @@
-//! Tells webhooks when the budget of a project, or of all projects together, is used up to 80 % or 100 %.
+//! Notifies webhooks when 80 % or 100 % of the budget of a project, or of all projects together, is
+//! used.
 //!
-//! Usage in the window rises and fades, so an alert must not be repeated each time that usage crosses a level. The
-//! highest level of which webhooks were notified is kept ([`BudgetNotice`]). Only a higher level causes an alert. The
-//! kept level falls to 0 once usage and reservations together are below 70 % and the last alert is an hour old, or when
-//! the budget itself is changed.
+//! Usage in the window rises and fades, so an alert must not be repeated each time that usage
+//! crosses a level. The highest level with an alert is stored ([`BudgetNotice`]). Only a higher
+//! level causes an alert. The stored level becomes 0 once usage and reservations together are below
+//! 70 % and the last alert is an hour old, or when the budget itself is changed.
 //!
-//! A budget may be used up below 100 %: the gateway refuses a call if the rest is reserved for other tasks. Such a
-//! refusal counts as 100 %.
+//! A budget may have no room below 100 %: the gateway refuses a call if the rest is reserved for
+//! other tasks. Such a refusal counts as 100 %.
 
 use std::time::Duration;
 
@@ -19,22 +20,23 @@ use super::event_log::{self, WebhookEvent, WebhookSubject};
 use crate::project_account;
 use crate::window_usage::{UsageWindow, WindowSums};
 
-/// Levels at which webhooks are notified, in percent of the budget.
+/// Lower level of the alerts, in percent of the budget.
 const WARNING: u32 = 80;
+/// Upper level of the alerts, in percent of the budget.
 const USED_UP: u32 = 100;
-/// Part of the budget, in percent, below which an earlier alert is forgotten.
+/// Percentage of the budget below which an earlier alert is forgotten.
 const CALM: u32 = 70;
-/// Shortest time from an alert until it is forgotten.
+/// Minimum time from an alert until it is forgotten.
 const CALM_AFTER: Duration = Duration::from_secs(3_600);
 
-/// Highest level of which webhooks were notified, in percent, and when.
+/// The highest level with an alert, in percent, and the time of that alert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct BudgetNotice {
     percent: u32,
     at: UnixMicros,
 }
 
-/// Budget with what was used of it, in tokens.
+/// A budget with its used tokens.
 #[derive(Clone, Debug)]
 struct BudgetStanding {
     /// Project that has the budget; `None` for the budget of all projects together.
@@ -54,8 +56,8 @@ impl BudgetStanding {
         self.limit.saturating_sub(self.used.saturating_add(self.reserved))
     }
 
-    /// Returns the level that is reached now: 0, 80 or 100. The level of a budget of 0 tokens is 0: an operator sets it
-    /// to stop a project, and needs no alert.
+    /// Returns the level that is reached now: 0, 80 or 100. The level of a budget of 0 tokens is 0,
+    /// because an operator sets such a budget to stop a project, and needs no alert.
     fn level(&self) -> u32 {
         match self.limit {
             0 => 0,
@@ -65,8 +67,8 @@ impl BudgetStanding {
         }
     }
 
-    /// Returns the notice that replaces the kept one; `None` if the kept one stays. A notice with a level above 0 is an
-    /// alert, and one with the level 0 ends the earlier alert.
+    /// Returns the notice that replaces the stored one; `None` if the stored one stays. A notice
+    /// with a level above 0 is an alert. A notice with the level 0 ends the earlier alert.
     fn next(&self, level: u32, now: UnixMicros) -> Option<BudgetNotice> {
         if level > self.notice.percent {
             return Some(BudgetNotice { percent: level, at: now });
@@ -88,12 +90,12 @@ impl BudgetStanding {
     }
 }
 
-/// Settings on which alerts of budgets depend.
+/// The settings that determine alerts of budgets.
 #[derive(Clone, Debug)]
 pub(crate) struct BudgetAlerts {
     pub(crate) webhooks: WebhookSubscriptions,
     pub(crate) window: UsageWindow,
-    /// Budget of all projects together in the window, in tokens; no limit if `None`.
+    /// Budget of all projects together in the window, in tokens; `None` for no limit.
     pub(crate) budget: Option<u64>,
 }
 
@@ -108,8 +110,8 @@ impl BudgetAlerts {
         Ok(standings.iter().any(|standing| standing.next(standing.level(), now).is_some()))
     }
 
-    /// Writes alerts for all budgets that have reached a higher level, and sets the kept level of those that have
-    /// calmed down to 0.
+    /// Writes alerts for all budgets that have reached a higher level. Sets the stored level to 0
+    /// if the usage has fallen far enough.
     pub(crate) fn check(
         &self,
         tx: &mut dyn Transaction,
@@ -120,7 +122,8 @@ impl BudgetAlerts {
         self.tell(tx, now, &levels)
     }
 
-    /// Writes an alert because a call of this project was refused: its budget, or that of all projects, has no room.
+    /// Writes an alert because a call of this project was refused. Its own budget, or that of all
+    /// projects, has no room.
     pub(crate) fn note_refusal(
         &self,
         tx: &mut dyn Transaction,
@@ -131,7 +134,7 @@ impl BudgetAlerts {
             return Ok(());
         }
         let standings = self.standings(tx, now, Some(project))?;
-        // Of the two budgets, the one with less room has refused the call.
+        // Of the two budgets, the one with less room caused the refusal.
         match standings.iter().min_by_key(|standing| standing.left()) {
             Some(refused) if refused.limit > 0 => self.tell(tx, now, &[(refused, USED_UP)]),
             _ => Ok(()),
@@ -162,7 +165,8 @@ impl BudgetAlerts {
         event_log::record(tx, &self.webhooks, now, &events)
     }
 
-    /// Returns the budgets of all projects, or of one, and that of all projects together.
+    /// Returns the budgets of all projects, or of the project `only`, and the budget of all
+    /// projects together.
     fn standings(
         &self,
         tx: &mut dyn Transaction,

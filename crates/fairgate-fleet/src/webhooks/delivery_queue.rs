@@ -1,4 +1,4 @@
-//! Events that wait for their delivery: servers claim those that are due, and record the results.
+//! Queue of events that wait for their delivery. Servers claim due events and record the results.
 
 use fairgate_api::fleet::WebhookPendingEvent;
 use fairgate_store::{StoreError, Transaction};
@@ -9,14 +9,14 @@ use crate::json_rows;
 use crate::retry_policy;
 use crate::validate;
 
-/// Number of events of a webhook whose tries have all failed that are kept for people.
+/// Number of events of each webhook that are kept for people after all their tries have failed.
 const FAILED_KEPT: i64 = 200;
-/// Largest number of events that are given up at once because they are too old.
+/// Maximum number of events that are given up at once because they are too old.
 const OLD_MAX: i64 = 500;
-/// Longest failure of a try that is kept, in bytes.
+/// Maximum length of a stored failure of a try, in bytes.
 const ERROR_MAX: usize = 300;
 
-/// Event that a server has claimed, to send it now.
+/// An event that a server has claimed, to send it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookDelivery {
     /// Name of the webhook.
@@ -32,9 +32,9 @@ pub struct WebhookDelivery {
 /// Result of a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WebhookResult {
-    /// The receiver took the event.
+    /// The receiver accepted the event.
     Delivered,
-    /// The receiver did not take the event, for this reason.
+    /// The receiver did not accept the event. The text is the reason.
     Failed(String),
 }
 
@@ -45,7 +45,7 @@ pub struct WebhookTotals {
     pub webhook: String,
     /// Number of events that wait for their delivery.
     pub pending: u64,
-    /// Time of the oldest event that waits.
+    /// Time of the oldest waiting event; `None` if no event waits.
     pub oldest_at: Option<UnixMicros>,
     /// Number of events that were delivered.
     pub delivered: u64,
@@ -53,15 +53,15 @@ pub struct WebhookTotals {
     pub failed: u64,
     /// Number of events that were dropped because too many were waiting.
     pub dropped: u64,
-    /// Time of the last delivery.
+    /// Time of the last delivery; `None` before the first.
     pub delivered_at: Option<UnixMicros>,
-    /// Failure of the last try that failed.
+    /// Failure of the last failed try; `None` if no try has failed.
     pub error: Option<String>,
-    /// Time of the last try that failed.
+    /// Time of the last failed try; `None` if no try has failed.
     pub error_at: Option<UnixMicros>,
 }
 
-/// Returns whether [`claim`] would find anything to do.
+/// Returns true if [`claim`] would find anything to do.
 pub(crate) fn is_any_due(
     tx: &mut dyn Transaction,
     webhooks: &[&str],
@@ -81,9 +81,9 @@ fn oldest(now: UnixMicros) -> UnixMicros {
     UnixMicros(now.0.saturating_sub(micros))
 }
 
-/// Claims events that are due, for each webhook at most the number in `wanted`. Claiming counts as a try, and the event
-/// is due again after the pause that follows this try. Gives up events that are too old, and events whose last try has
-/// no result.
+/// Claims due events, at most the number in `wanted` for each webhook. Claiming counts as a try;
+/// the event is due again after the pause that follows this try. Gives up events that are too old,
+/// and events whose last try has no result.
 pub(crate) fn claim(
     tx: &mut dyn Transaction,
     wanted: &[(String, u32)],
@@ -129,8 +129,9 @@ fn give_up_old(tx: &mut dyn Transaction, now: UnixMicros) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Records the result of a try. The event may be gone, because another server has delivered it meanwhile. A delivery is
-/// then not counted again; a failure is still kept as the webhook's last error, unless it was the last try.
+/// Records the result of a try. The event may no longer exist, because another server has delivered
+/// it meanwhile. A delivery is then not counted again. A failure is still stored as the webhook's
+/// last error, unless it was the last try.
 pub(crate) fn settle(
     tx: &mut dyn Transaction,
     delivery: &WebhookDelivery,
@@ -160,7 +161,7 @@ pub(crate) fn settle(
     }
 }
 
-/// Records that all tries of an event have failed. The latest such events are kept for people.
+/// Records that all tries of an event have failed. The latest of these events are kept for people.
 fn give_up(
     tx: &mut dyn Transaction,
     webhook: &str,
@@ -257,7 +258,7 @@ pub(crate) fn totals(
     Ok(all)
 }
 
-/// Returns the events of a webhook that wait or have failed, the oldest first.
+/// Returns the events of a webhook that wait or have failed, oldest first.
 pub(crate) fn pending(
     tx: &mut dyn Transaction,
     webhook: &str,

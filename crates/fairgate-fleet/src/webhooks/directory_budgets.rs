@@ -1,12 +1,14 @@
-//! Tells webhooks when a budget of a tenant or a group, in tokens or money, is used up to 80 % or 100 %.
+//! Notifies webhooks when 80 % or 100 % of a budget of a tenant or a group, in tokens or money, is
+//! used.
 //!
-//! Requests do not wait for this: every server checks the budgets from time to time. The event is written in the
-//! transaction that inserts a row with the budget, its amount, its period and the level. The row is unique, so only one
-//! of several servers on a database writes the event, once in each period. After a change of the amount the same level
-//! is notified again.
+//! Requests do not wait for this, because every server checks the budgets at intervals. The event
+//! is written in the transaction that inserts a row with the budget, its amount, its period and the
+//! level. The row is unique, so only one of several servers on a database writes the event, once in
+//! each period. After a change of the amount, the same level causes an event again.
 //!
-//! A budget is rarely used to its last token, because the gateway refuses a request that may use more than is left. So
-//! a refusal counts as 100 % if at least 80 % is used. Below 80 %, a refusal only means that the request was too large.
+//! A budget is rarely used to its last token, because the gateway refuses a request that may use
+//! more than is left. So a refusal counts as 100 % if at least 80 % is used. Below 80 %, a refusal
+//! only means that the request was too large.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -21,10 +23,11 @@ use fairgate_time::UnixMicros;
 use super::WebhookSubscriptions;
 use super::event_log::{self, WebhookEvent, WebhookSubject};
 
-/// Levels at which webhooks are notified, in percent of the budget.
+/// Lower level of the alerts, in percent of the budget.
 const WARNING: u32 = 80;
+/// Upper level of the alerts, in percent of the budget.
 const USED_UP: u32 = 100;
-/// Largest number of budgets whose refusals are kept until the next check.
+/// Maximum number of budgets whose refusals are remembered until the next check.
 const REFUSED_MAX: usize = 1_000;
 
 /// A budget of a tenant or a group.
@@ -49,7 +52,7 @@ impl OwnedBudgetKind {
 pub(crate) struct RefusedBudgets(Mutex<HashSet<OwnedBudgetKind>>);
 
 impl RefusedBudgets {
-    /// Notes a refusal. Only locks a mutex for a moment, so requests do not wait.
+    /// Records a refusal. It only locks a mutex for a short time, so requests do not wait.
     pub(crate) fn note(&self, refused: &BudgetExhausted) {
         let &BudgetExhausted { scope, period, unit, tier, .. } = refused;
         let is_spent = refused.used.saturating_add(refused.wanted) > refused.limit;
@@ -63,7 +66,7 @@ impl RefusedBudgets {
         }
     }
 
-    /// Takes all noted budgets out, and returns them.
+    /// Removes and returns all recorded budgets.
     pub(crate) fn take(&self) -> NotedRefusals {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         NotedRefusals(std::mem::take(&mut *budgets))
@@ -74,7 +77,7 @@ impl RefusedBudgets {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NotedRefusals(HashSet<OwnedBudgetKind>);
 
-/// A budget that has reached a level of which no webhook was notified.
+/// A budget that has reached a level for which no event was written yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DueNotice {
     percent: u32,
@@ -124,7 +127,7 @@ pub(crate) fn write(
         return Ok(());
     }
     let mut due = due(tx, refused, now)?;
-    // All servers write in the same order, so that no two wait for each other.
+    // All servers write in the same order, so that they cannot deadlock.
     due.sort_by_cached_key(|notice| row_key(&notice.balance));
     tx.run("DELETE FROM fleet_budget_notices WHERE resets_at <= $1", &[now.into()])?;
     let mut first = Vec::new();
@@ -137,7 +140,7 @@ pub(crate) fn write(
     event_log::record(tx, webhooks, now, &events)
 }
 
-/// Inserts the row of a notice. Returns false if another server has inserted it.
+/// Inserts the row of a notice. Returns false if another server has already inserted it.
 fn insert(tx: &mut dyn Transaction, notice: &DueNotice) -> Result<bool, StoreError> {
     let NoticeRow { scope, owner, period, unit, tier, amount, resets_at } =
         row_key(&notice.balance);
@@ -182,7 +185,7 @@ fn row_key(balance: &BudgetBalance) -> NoticeRow {
     }
 }
 
-/// Returns the highest level of which webhooks were notified, for each budget in a period that has not ended.
+/// Returns the highest level with an event, for each budget in a period that has not ended.
 fn notified(
     tx: &mut dyn Transaction,
     now: UnixMicros,

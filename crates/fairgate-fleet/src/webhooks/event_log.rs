@@ -11,28 +11,30 @@ use serde_json::json;
 use super::{WebhookSubscription, WebhookSubscriptions};
 use crate::json_rows;
 
-/// Largest number of events of one webhook that wait for their delivery. Further events are dropped.
+/// Maximum number of events of one webhook that wait for their delivery. Further events are
+/// dropped.
 pub(crate) const PENDING_MAX: u64 = 1_000;
-/// Largest number of waiting events of one webhook that are about one tenant.
+/// Maximum number of waiting events of one webhook that are about one tenant.
 pub(crate) const PENDING_OF_TENANT_MAX: u64 = 250;
 
-/// Event that happened.
+/// An event that has happened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WebhookEvent<'a> {
     pub(crate) kind: WebhookEventKind,
-    /// Project that the event is about; `None` if it is about all projects together, or about a tenant or a group.
+    /// The event's project; `None` if the event is about all projects together, or about a tenant
+    /// or a group.
     pub(crate) project: Option<&'a str>,
     pub(crate) subject: WebhookSubject<'a>,
 }
 
-/// Task or budget that an event is about.
+/// The task or budget of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WebhookSubject<'a> {
     /// Claim of a task.
     Claim { task: &'a str, agent: Option<&'a str>, epoch: u64 },
-    /// Budget of which webhooks are notified that it is used up to so many percent. Amounts are tokens.
+    /// A budget of which `percent` percent is used. Amounts are in tokens.
     Budget { percent: u32, used: u64, reserved: u64, limit: u64 },
-    /// Budget of a tenant or a group of which webhooks are notified that it is used up to so many percent.
+    /// A budget of a tenant or a group of which `percent` percent is used.
     OwnedBudget { percent: u32, balance: &'a BudgetBalance },
 }
 
@@ -82,7 +84,8 @@ impl WebhookBody<'_> {
 }
 
 impl WebhookEvent<'_> {
-    /// Returns the tenant that the event is about, given the tenants of projects.
+    /// Returns the tenant of the event, given the tenants of projects; `None` if the event is not
+    /// about one tenant.
     fn tenant<'t>(&'t self, tenants: &'t HashMap<String, String>) -> Option<&'t str> {
         match self.subject {
             WebhookSubject::OwnedBudget { balance, .. } => {
@@ -143,7 +146,8 @@ pub(crate) fn new_id() -> Result<String, StoreError> {
     Ok(format!("evt-{digits}"))
 }
 
-/// Writes events, one row for each webhook that wants them. Runs no statement if none does, and otherwise at most four.
+/// Writes events, one row for each webhook that receives them. Runs no statement if no webhook
+/// does, otherwise at most four.
 pub(crate) fn record(
     tx: &mut dyn Transaction,
     subscriptions: &WebhookSubscriptions,
@@ -190,7 +194,7 @@ fn insert(tx: &mut dyn Transaction, rows: Vec<serde_json::Value>) -> Result<(), 
     Ok(())
 }
 
-/// Returns the tenants of the projects that events are about, by project.
+/// Returns the tenants of the events' projects, by project.
 fn tenants_of(
     tx: &mut dyn Transaction,
     events: &[WebhookEvent<'_>],
@@ -202,10 +206,12 @@ fn tenants_of(
     Ok(rows.into_iter().collect())
 }
 
-/// Room for further events of each webhook, and the number of events that were dropped for lack of it.
+/// Room for further events of each webhook, and the number of events that were dropped because
+/// there was no room.
 struct PendingRoom {
-    /// Number of pending events by webhook, and by webhook and tenant.
+    /// Number of pending events, by webhook.
     pending: HashMap<String, u64>,
+    /// Number of pending events, by webhook and tenant.
     of_tenants: HashMap<(String, String), u64>,
     dropped: BTreeMap<String, u64>,
 }
@@ -232,7 +238,7 @@ impl PendingRoom {
         Ok(room)
     }
 
-    /// Takes room for one more event. Returns false, and counts a dropped event, if there is none.
+    /// Takes room for one more event. If there is none, counts a dropped event and returns false.
     fn take(&mut self, webhook: &str, tenant: &str) -> bool {
         let pending = self.pending.entry(webhook.to_owned()).or_default();
         let of_tenant = self.of_tenants.entry((webhook.to_owned(), tenant.to_owned())).or_default();

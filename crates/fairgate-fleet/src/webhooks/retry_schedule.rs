@@ -1,18 +1,18 @@
-//! The moments at which an event is tried again: ten tries within a day, with growing pauses.
+//! The times at which an event is tried again: ten tries within a day, with growing pauses.
 
 use std::time::Duration;
 
-/// Largest number of tries for one event.
+/// Maximum number of tries for one event.
 pub(crate) const TRIES_MAX: u32 = 10;
 
-/// Pauses after each try but the last, in seconds. The first pause is longer than a try may take, so two servers never
-/// send an event at the same time.
+/// Pauses after each try but the last, in seconds. The first pause is longer than the maximum
+/// duration of a try, so two servers never send an event at the same time.
 const PAUSES_S: [u64; 9] = [30, 60, 120, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600];
 /// Time after the last try, in seconds, after which the event is given up if the server has not reported the result.
 const LAST_S: u64 = 60;
 
-/// Time after which an event that is still pending is given up, whatever its tries: its webhook is in no server's
-/// configuration, or all servers were away.
+/// Time after which a pending event is given up, whatever its number of tries. This happens if its
+/// webhook is in no server's configuration, or if all servers were stopped.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(25 * 3_600);
 
 /// Returns the pause after a try. The first try has the number 1.

@@ -1,5 +1,5 @@
-//! Notices that another gateway on the same database has applied a file that declares something else. The later of two
-//! reloads wins, and both gateways log it.
+//! Warns if another gateway on the same database has applied a file with other declarations. The
+//! later of two reloads wins, and both gateways log a warning.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -65,9 +65,10 @@ pub(super) fn directory_settings<'a>(
     groups.chain(tenants).chain(keys).chain(projects).filter_map(wanted_settings).collect()
 }
 
-/// Returns one tenant and one key whose in-flight caps this policy cannot enforce, if there are any. A cap cannot be
-/// enforced if some requests of the tenant or key pass no share or bands node by that attribute, or share a class with
-/// others there.
+/// Returns one tenant and one key whose in-flight caps this policy cannot enforce, if there are
+/// any. A cap cannot be enforced if some requests of the tenant or key pass no share or bands node
+/// by that attribute. The same is true if they share a class with other tenants or keys in such a
+/// node.
 pub(super) fn unenforced_caps<'a>(
     directory: &'a Directory,
     policy: &Policy,

@@ -30,7 +30,7 @@ fn directory() -> Directory {
     }
 }
 
-/// By what, flow, weight, the directory's cap, the policy's cap.
+/// The attribute, the flow, the weight, the directory's cap and the policy's cap.
 type Told = (&'static str, String, Option<u64>, Option<u64>, Option<u64>);
 
 fn told(policy: &str) -> Vec<Told> {

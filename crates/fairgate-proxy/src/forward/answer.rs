@@ -34,13 +34,13 @@ use crate::upstream::{
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of an answer that are buffered for a client that reads slowly.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
-/// Size at which a piece is large enough. Smaller chunks that have already arrived are joined until their piece has
-/// this size, because each piece costs the meter, the client's connection and the system a fixed amount of work.
+/// Chunks that have already arrived are joined into pieces of about this size. A larger piece saves
+/// work, because each piece costs the meter, the client's connection and the system a fixed amount.
 const JOINED_BYTES_MAX: usize = 4 << 10;
 /// Most chunks that are joined to one piece, so that one answer does not keep the thread busy for too long.
 const JOINED_CHUNKS_MAX: usize = 1 << 10;
-/// Most bytes that are still read after the client has left behind the last text. The upstream reports the usage within
-/// these bytes or not at all.
+/// Maximum number of bytes that are still read when the client leaves after the model's last text.
+/// An upstream that reports usage does so within these bytes.
 const REST_BYTES_MAX: usize = 64 << 10;
 
 /// The body of an upstream's answer. Usually the request is in flight. It is no longer in flight if a retry found no
@@ -56,8 +56,8 @@ pub(super) struct UpstreamAnswer {
     framing: BodyFraming,
     /// Bytes of the upstream's body that are still to come, if the upstream announced a length.
     bytes_to_come: Option<u64>,
-    /// End of the body, if it was met while chunks were joined. It is returned by the next poll, after the joined
-    /// piece.
+    /// Set if the end of the body was reached while chunks were joined. The next poll returns it,
+    /// after the joined piece.
     after_joined: Option<BodyEnd>,
     /// Pieces that may go to the client now, in order.
     out: UnsentPieces,
@@ -85,7 +85,7 @@ enum AnswerState {
     Flowing,
     /// The body has ended; nothing more comes.
     Over,
-    /// The body broke off, and the client must see that.
+    /// The body broke off, and the client gets this refusal or a closed connection.
     Broken(Box<Refusal>),
 }
 
@@ -153,8 +153,8 @@ impl UpstreamAnswer {
         self
     }
 
-    /// Ends an answer whose time is up and that nobody reads. Returns the write of its row if the request had not
-    /// ended.
+    /// Ends an answer that reached its total timeout while no client read it. Returns the write of
+    /// its row if the request had not ended before.
     pub(super) fn end_as_timed_out(&mut self) -> Option<RowWrite> {
         if !self.is_settled() {
             self.fail(FailureKind::TotalTimeout);
@@ -163,8 +163,8 @@ impl UpstreamAnswer {
         self.recording.take()
     }
 
-    /// Ends an answer whose client has not read the available pieces in time and counts as gone. Returns the write of
-    /// its row if the request had not ended.
+    /// Ends an answer whose client has not read the available pieces in time, as if the client had
+    /// disconnected. Returns the write of its row if the request had not ended before.
     pub(super) fn end_as_client_left(&mut self) -> Option<RowWrite> {
         if !self.is_settled() {
             let refusal = self.refusal(FailureKind::IdleTimeout);
@@ -177,7 +177,8 @@ impl UpstreamAnswer {
         self.recording.take()
     }
 
-    /// Reads ahead for a client that is behind. Ready when [`AHEAD_BYTES_MAX`] are buffered or nothing more comes.
+    /// Reads ahead for a client that reads slowly. Ready when [`AHEAD_BYTES_MAX`] are buffered or
+    /// the body has ended.
     pub(super) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_until(cx, AHEAD_BYTES_MAX)
     }
@@ -188,7 +189,8 @@ impl UpstreamAnswer {
         in_flight.is_some_and(|one| one.flight.meter.as_ref().is_some_and(UsageMeter::has_finished))
     }
 
-    /// Reads on after the client has left. Ready when the answer has ended, or when it is clear that no usage comes.
+    /// Reads on after the client has left. Ready when the answer has ended, or when no report of
+    /// usage can follow.
     pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Buffered pieces have no reader any more.
         self.out.clear();

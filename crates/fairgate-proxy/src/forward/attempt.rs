@@ -44,9 +44,10 @@ pub(super) struct WorkerAttempt {
     first_token: Option<Duration>,
     /// Time at which the attempt got its slot.
     since: Instant,
-    /// Terms on which the attempt is counted, as they were when it got its slot.
+    /// Terms (unit and prices) by which the attempt is counted, as read at the grant. If they were
+    /// a guess, the settlement replaces them by the terms in force at that time.
     pub(super) terms: AttemptTerms,
-    /// Number of answers that the request asks for.
+    /// Number of answers that the request wants.
     pub(super) choices: u64,
     /// The attempt in the meter of its worker's time; `None` before it is sent, and for a worker without a meter.
     metered: Option<MeteredAttempt>,
@@ -64,10 +65,10 @@ enum AttemptSent {
     },
 }
 
-/// The reason for which the caller does not pay for a failed attempt, or not for all of it.
+/// Reason why the caller pays for only a part of a failed attempt, or for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptFault {
-    /// No such reason, so the caller pays for the whole attempt.
+    /// The caller pays for the whole attempt.
     None,
     /// The worker lost the attempt, or its provider refused it because the account is spent or blocked. The scheduler
     /// counts the attempt's time in the slot, but no budget pays for it.
@@ -122,7 +123,7 @@ impl WorkerAttempt {
         self.sent = AttemptSent::Yes { brownout };
     }
 
-    /// Tells the meter of the worker's time that the attempt goes to the worker.
+    /// Starts measuring the worker's time for this attempt, which is about to be sent.
     pub(super) fn start_metering(
         &mut self,
         source: (&str, &str),
@@ -136,7 +137,8 @@ impl WorkerAttempt {
         });
     }
 
-    /// Tells the meter of the worker's time that events of the answer with output have come.
+    /// Reports to the meter of the worker's time that the answer has brought `events` events with
+    /// output.
     pub(super) fn note_output(&self, events: u32) {
         if let Some(metered) = self.metered.as_ref().filter(|_| events > 0) {
             metered.note_output(Instant::now(), events);
@@ -172,8 +174,9 @@ impl WorkerAttempt {
         self.first_token.get_or_insert(since_arrival);
     }
 
-    /// Tells the permit what would be counted if the client disconnected now. If `first_token` is true and the
-    /// policy counts first tokens, also reports to the pool that the first token has come.
+    /// Updates the usage that the permit counts if the client disconnects now. If `first_token` is
+    /// true and the policy counts first tokens, also reports to the pool that the first token has
+    /// come.
     pub(super) fn note_used(
         &mut self,
         arrival: &RequestArrival,
@@ -334,8 +337,8 @@ impl WorkerAttempt {
         }
     }
 
-    /// Returns the money that the provider takes for the attempt, and the id of the price. The money is 0 if the
-    /// provider did not take the request, or if there is no price.
+    /// Returns the money that the provider charges for the attempt, and the id of the price. The
+    /// money is 0 if the provider did not take the request, or if there is no price.
     fn provider_price(
         &self,
         arrival: &RequestArrival,
@@ -350,7 +353,8 @@ impl WorkerAttempt {
         money.map_or((MicroUnits::ZERO, None), |(money, price)| (money, Some(price)))
     }
 
-    /// Returns the money that a usage costs on the worker, and the id of the price; `None` if there is no price.
+    /// Returns the money for a usage by the worker's price, and the id of that price; `None` if
+    /// there is no price.
     pub(super) fn money(
         &self,
         arrival: &RequestArrival,

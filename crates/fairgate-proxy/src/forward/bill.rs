@@ -1,10 +1,11 @@
 //! The bill of one attempt: the tokens that it used, the tokens that the caller is charged, and the tokens that the
 //! scheduler counts.
 //!
-//! There are four units. Rows, reports and rate limits count `charged`, in weighted tokens. The scheduler shares
-//! `counted`, which is `charged` in a pool that counts tokens, microseconds of a full worker in a pool that counts worker
-//! time, and micro-units of money in a pool that counts money. Providers and budgets count `provider_tokens`, which a submit and a release call `quota`. Money is in
-//! micro-units, by the price that applied (`fairgate-money`). Each unit has columns and names of its own.
+//! There are four units. Rows, reports and rate limits count `charged`, in weighted tokens. The
+//! scheduler shares `counted`, in the unit of the pool: `charged` tokens, microseconds of a full
+//! worker, or micro-units of money. Providers and budgets count `provider_tokens`; a submit and a
+//! release call this number `quota`. Money is in micro-units, by the price that applied
+//! (`fairgate-money`). Each unit has columns and names of its own.
 
 use std::time::Instant;
 
@@ -161,8 +162,9 @@ impl AttemptBill {
     }
 }
 
-/// Returns the money that a usage costs on the attempt's worker, in micro-units; at least 1 if anything was used. Without
-/// a price, which a worker may lack that was added while the gateway runs, it is the expected cost.
+/// Returns the cost of a usage on the attempt's worker, in micro-units of money; at least 1 if
+/// anything was used. A worker that was added while the gateway runs may lack a price; the expected
+/// cost is returned then.
 fn money(
     arrival: &RequestArrival,
     accepted: &AcceptedRequest,

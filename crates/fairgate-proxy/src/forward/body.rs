@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::body_memory::BodyMemory;
 
-    /// Gives its pieces and then ends, or never ends.
+    /// A body that returns its pieces. After them, it ends if the flag is true; else it never ends.
     struct Pieces(VecDeque<&'static [u8]>, bool);
 
     impl Body for Pieces {

@@ -47,8 +47,8 @@ pub(super) async fn check(
     let budgets = arrival.app.store.budgets(owners, now).await;
     let budgets =
         budgets.map_err(|error| unavailable(arrival, &error, "budgets cannot be read"))?;
-    // Money depends on the worker, and a request over a hosted budget may go to another worker: both are checked when
-    // it is reserved.
+    // Budgets of money and of the hosted tier are checked by the reservation, because they depend
+    // on the worker.
     let is_spent = |budget: &BudgetBalance| {
         budget.tier == BudgetTier::Any
             && budget.unit == BudgetUnit::Tokens
@@ -163,9 +163,9 @@ fn candidates<'a>(setup: &'a PoolSetup, choice: &WorkerChoice) -> Vec<&'a Arc<Po
     if allowed.is_empty() { setup.workers.iter().collect() } else { allowed }
 }
 
-/// Refuses a request whose money a budget counts if its cost cannot be known. At least one worker that the request may
-/// go to must have a price for the model, and so must every hosted worker that it may go to. Other workers without a
-/// price cost nothing.
+/// If a budget of money applies to the request, refuses the request unless its cost can be known.
+/// At least one worker that the request may go to must have a price for the model, and so must
+/// every hosted worker that it may go to. Own workers without a price cost nothing.
 fn check_price(
     counted: &RequestIn<'_, CountedRequest>,
     candidates: &[&Arc<PoolWorker>],

@@ -1,11 +1,12 @@
 //! The salts that keep prompts apart in the cache of an engine.
 //!
-//! An engine reuses a cached prompt only for requests with the same `cache_salt`. Whoever knows a salt and can send it
-//! to the engine can therefore find out, from the time of an answer, whether a prompt was sent with that salt. Several
-//! pools may use one engine, even pools of other gateways, so a client of one pool could send the salt of a tenant of
-//! another pool. Therefore no salt that a client chose reaches an engine. The engine gets a hash instead, keyed by a
-//! secret that only the store has. All gateways on one database compute the same salts, so they share what the engine
-//! has cached.
+//! An engine reuses a cached prompt only for requests with the same `cache_salt`. So anybody who
+//! knows a salt and can send it to the engine can find out, from the time of an answer, whether a
+//! prompt was sent with that salt. Several pools may use one engine, even pools of other gateways.
+//! A client of one pool could therefore send the salt of a tenant of another pool. For this reason,
+//! no salt that a client chose reaches an engine. The engine gets a hash instead, keyed by a secret
+//! that only the store has. All gateways on one database compute the same salts, so they share the
+//! engine's cached prompts.
 
 use bytes::Bytes;
 use fairgate_config::PrefixScope;
@@ -19,7 +20,7 @@ pub(crate) const SECRET_NAME: &str = "cache_salts";
 /// Name of the field in a request's body.
 const FIELD: &str = "cache_salt";
 
-/// The prompts that a salt keeps together.
+/// The requests that share one salt, and thus cached prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaltOwner<'a> {
     /// All requests of one tenant, in every pool.

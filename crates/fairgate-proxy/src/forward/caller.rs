@@ -12,8 +12,8 @@ use super::data_plane::DataPlane;
 use crate::identity::{Caller, sent_task_key};
 use crate::refusal::{self, Refusal};
 
-/// Longest wait for a slot after which the claim of a call is not checked again. The reservation was granted just
-/// before the wait, while the claim was in force.
+/// The claim of a task is checked again only after a longer wait for a slot than this. After a
+/// shorter wait, the check at the reservation, just before the wait, is recent enough.
 const RECHECK_AFTER: Duration = Duration::from_millis(200);
 
 impl DataPlane {
@@ -34,14 +34,16 @@ impl DataPlane {
         };
         let key = key.ok_or_else(refusal::unknown_task_key)?;
         if !self.identity.has_tenant(&key.tenant) {
-            // The tenant was added at another server a moment ago. A claim of one of its tasks exists, so it is in the
-            // database, and one refresh finds it. If the database is away, the caller is refused below.
+            // The tenant was just added at another server. A claim of one of its tasks exists, so
+            // the tenant is in the database, and one refresh finds it. If the database does not
+            // answer, the caller is refused below.
             let _ = self.directory_sync.refresh().await;
         }
         self.identity.of_task(&key, hash)
     }
 
-    /// Refuses an admitted caller that would be refused now, after its request has waited for a slot.
+    /// Checks the caller again after its request has waited for a slot. Refuses it if it would no
+    /// longer be admitted.
     pub(crate) async fn recheck_caller(
         &self,
         caller: &Caller,
@@ -54,8 +56,8 @@ impl DataPlane {
         }
     }
 
-    /// Refuses an agent that no longer has the claim of its call. If the database is down, the call goes on, because
-    /// its claim was in force when its tokens were reserved.
+    /// Refuses an agent that has lost the claim of its task. If the database is down, the request
+    /// goes on, because the claim was in force when the tokens were reserved.
     async fn recheck_task(&self, caller: &Caller) -> Result<(), Refusal> {
         match self.identity.task_keys.look_up(&*self.fleet, caller.secret).await {
             Ok(None) => Err(refusal::unknown_task_key()),

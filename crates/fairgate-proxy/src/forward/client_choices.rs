@@ -22,11 +22,13 @@ const CLASS: HeaderName = HeaderName::from_static("x-fairgate-class");
 const PRIORITY: HeaderName = HeaderName::from_static("x-fairgate-priority");
 const WEIGHT: HeaderName = HeaderName::from_static("x-fairgate-weight");
 const DEADLINE: HeaderName = HeaderName::from_static("x-fairgate-deadline");
-/// Header in which clients of Dynamo name a policy class. The two headers below are Dynamo's priorities; the strict one
-/// is read first, because it orders a queue as Fairgate's own priority does.
+/// Header in which clients of Dynamo name a policy class.
 const DYNAMO_CLASS: HeaderName = HeaderName::from_static("x-dynamo-meta-policy-class");
+/// Header with Dynamo's strict priority. It is read before [`DYNAMO_PRIORITY`], because it orders
+/// a queue as Fairgate's own priority does.
 const DYNAMO_STRICT_PRIORITY: HeaderName =
     HeaderName::from_static("x-dynamo-request-strict-priority");
+/// Header with Dynamo's priority.
 const DYNAMO_PRIORITY: HeaderName = HeaderName::from_static("x-dynamo-request-priority");
 
 /// The choices of a request, all of which its key has the right to make.
@@ -102,8 +104,8 @@ struct OfferedClasses<'a> {
     are_all: bool,
     /// True if the classes come from a policy file.
     of_file: bool,
-    /// Classes that a key without a list of classes may name. `None` if the classes have no strict order; such a key
-    /// may then name any class of the policy.
+    /// Classes that a key without a list of classes may name, if the classes are ordered strictly.
+    /// Otherwise `None`; such a key may then name any class of the policy.
     strict_defaults: Option<&'a [Box<str>]>,
     /// Names of the class or family that a request gets if it names none.
     defaults: &'a [Box<str>],
@@ -121,9 +123,10 @@ impl<'a> OfferedClasses<'a> {
     }
 }
 
-/// Returns the class or family of a request: the one that the request names, if the key may use it; else the first of
-/// the key's list that the policy has; else `None`, which means the policy's default. With a policy file, a name that
-/// the file does not have also counts as the default, as in Dynamo, if the key has no list or an empty one.
+/// Returns the class or family of a request. This is the one that the request names; a name that
+/// the key may not use is refused. If the request names none, it is the first of the key's list
+/// that the policy has. `None` means the policy's default. With a policy file, a name that the file
+/// does not have also counts as the default, as in Dynamo, if the key has no list or an empty one.
 ///
 /// A key with an empty list, as new keys have, may name the policy's default class and no other.
 ///

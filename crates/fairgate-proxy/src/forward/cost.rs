@@ -1,7 +1,7 @@
 //! Estimates of a request's usage, and their cost in charged tokens and in the unit of the pool.
 //!
-//! In a pool that counts money, a request waits with the highest cost of its expected tokens on any worker that it may go
-//! to, whatever part of its input is cached.
+//! In a pool that counts money, the estimate of a request is the cost of its expected tokens on the
+//! most expensive worker that it may go to, as if nothing were cached.
 
 use std::sync::Arc;
 
@@ -40,20 +40,22 @@ pub(super) async fn expect(
     };
     let (tenant, ask) = (&routed.arrival().caller.tenant, &routed.ask);
     let expected = routed.pool.estimator.estimate(tenant, &ask.model, ask, exact);
-    // Only a reservation needs to know about files: the scheduler learns what they take from the answers.
+    // Only a reservation needs the tokens of files; the scheduler's estimate learns them from
+    // earlier answers.
     if !ask.mentions_files || !budget::may_reserve(&routed.arrival().caller, setup) {
         return expected;
     }
     let (ask, body) = (ask.clone(), body.clone());
     let rates = file_rates(&setup.config.cost.files, model);
-    // If the search fails, nothing is known of the files.
+    // If the search fails, one unreadable file is assumed.
     let unknown =
         RequestFiles { count: 1, tokens: rates.unreadable_tokens, text_bytes: body.len() as u64 };
     let searching = tokio::task::spawn_blocking(move || ask.files(&body, &rates));
     expected.with_files(Box::pin(searching).await.unwrap_or(unknown))
 }
 
-/// Returns the rates that convert the files in a request for this model to a greatest number of tokens.
+/// Returns the rates that give an upper bound on the tokens of the files in a request for this
+/// model.
 fn file_rates(cost: &FileCostConfig, model: &ModelConfig) -> FileTokenRates {
     FileTokenRates {
         pdf_page_tokens: cost.pdf_page_tokens,
@@ -117,9 +119,10 @@ pub(super) fn estimate(weights: TokenWeights, expected: TokenEstimate, cached: u
     weights.charge(TokenUsage { input, cached: cached.min(input), output })
 }
 
-/// Returns what the scheduler counts for expected usage, if the pool does not count tokens. `cached` is the number of
-/// cached input tokens, if it is known; otherwise as much is expected as in the tenant's recent requests for the model.
-/// Refuses the request if the pool counts money and no worker that it may go to has a price now.
+/// Returns the expected cost in the unit of the pool; `None` if the pool counts tokens. `cached` is
+/// the number of cached input tokens, if known; otherwise the cached part of the tenant's recent
+/// requests for the model is assumed. Refuses the request if the pool counts money and no worker
+/// that it may go to has a price now.
 pub(super) fn scheduled(
     routed: &RequestIn<'_, RoutedRequest>,
     setup: &PoolSetup,

@@ -30,7 +30,7 @@ pub struct DataPlane {
     pub config: Arc<ArcSwap<Config>>,
     /// Database with the tenants, keys, ledger and budgets.
     pub store: Store,
-    /// The fleet, as requests need it.
+    /// The calls to the fleet that requests need.
     pub(crate) fleet: Arc<dyn FleetCalls>,
     /// The directory in memory, which identifies callers.
     pub identity: Arc<CallerDirectory>,
@@ -38,9 +38,9 @@ pub struct DataPlane {
     pub limits: Arc<CallerLimits>,
     /// Numbers that `/metrics` exposes to Prometheus.
     pub metrics: Metrics,
-    /// Tells whoever watches of attempts that ended.
+    /// Sends the row of each ended attempt to its subscribers.
     pub ended: EndedRows,
-    /// Refusals by pool and owner.
+    /// Recent refusals, by pool and owner.
     pub refusals: Arc<RecentRefusals>,
     /// Pools of workers and their upstreams.
     pub pools: Arc<Pools>,
@@ -60,15 +60,16 @@ pub struct DataPlane {
     pub(crate) log_throttle: Arc<LogThrottle<&'static str>>,
     /// Key of the salts that keep prompts apart in engines' caches; the same for all gateways on the database.
     pub(crate) salt_secret: InstallationSecret,
-    /// Count of the row writes that no request waits for any more. A drain waits until the count is 0.
+    /// Number of row writes that run without a request waiting for them. A drain waits until it is
+    /// 0.
     pub(crate) detached_rows: LiveCount,
-    /// Price sets of worker time, on their way to the audit trail.
+    /// Price sets of worker time that still have to be written to the audit trail.
     pub(crate) price_sets: Arc<PriceSetAudit>,
 }
 
 impl DataPlane {
-    /// Waits until no lease is running, and then until no row is being written that no request waits for. Waits at most
-    /// `limit` for each of the two.
+    /// Waits until no lease is running, and then until the row writes that no request waits for are
+    /// done. Each of the two waits takes at most `limit`.
     pub async fn wait_settled(&self, limit: Duration) {
         let _ = timeout(limit, self.leases.running.wait_none()).await;
         let _ = timeout(limit, self.detached_rows.wait_none()).await;
@@ -85,7 +86,7 @@ impl DataPlane {
         self.price_sets.write(&self.pools, &self.store).await
     }
 
-    /// Returns the number of other gateways on the database, as of the last look.
+    /// Returns the number of other gateways on the database, as of the last query.
     pub fn other_gateways(&self) -> u64 {
         self.price_sets.other_gateways()
     }

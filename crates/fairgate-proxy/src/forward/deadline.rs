@@ -3,9 +3,10 @@
 //! The deadline is the one that the request states, else that of its key, else that of its class. It counts from the
 //! arrival of the request, across all of its attempts. A request in flight is never cut off because of it.
 //!
-//! In an `edf` queue the earliest deadline goes first, so a short deadline is a way to the front. In such a queue a
-//! request may therefore state no deadline shorter than its key's `deadline_min`. If the key has none, the bound is the
-//! shorter of the deadlines of its key and its class; if neither has one, it is the pool's `queue_timeout`.
+//! In an `edf` queue the earliest deadline goes first, so a client could get ahead by stating a
+//! short deadline. There a request may therefore state no deadline shorter than its key's
+//! `deadline_min`. If the key has none, the bound is the shorter of the deadlines of its key and
+//! its class. If neither has one, the bound is the pool's `queue_timeout`.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::refusal::{self, DeadlineSource, Refusal};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestDeadline {
     at: Instant,
-    /// The allowed wait, from the request's arrival.
+    /// The deadline as a duration from the request's arrival.
     allowed: Duration,
     source: DeadlineSource,
 }

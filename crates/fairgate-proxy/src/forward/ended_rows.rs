@@ -1,4 +1,5 @@
-//! Tells whoever watches of attempts that ended. While nobody watches, an ended attempt costs one look at a flag.
+//! Sends the rows of ended attempts to subscribers. Without a subscriber, an ended attempt costs
+//! one read of a flag.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fairgate_store::AttemptRow;
 use tokio::sync::broadcast;
 
-/// Number of rows that a slow watcher may be behind before it misses some.
+/// Number of rows that a slow subscriber may be behind before it misses rows.
 const BEHIND_MAX: usize = 1024;
 
-/// The rows of attempts as they end.
+/// Broadcasts the row of each attempt when the attempt ends.
 #[derive(Debug)]
 pub struct EndedRows {
     rows: broadcast::Sender<Arc<AttemptRow>>,
@@ -23,7 +24,7 @@ impl Default for EndedRows {
 }
 
 impl EndedRows {
-    /// Tells the watchers of a row, if there are any.
+    /// Sends a row to the subscribers, if there are any.
     pub fn tell(&self, row: &AttemptRow) {
         if self.is_watched.load(Ordering::Relaxed) {
             // Fails if the last watcher has just left.
@@ -31,7 +32,7 @@ impl EndedRows {
         }
     }
 
-    /// Says if anybody watches.
+    /// Sets whether rows are sent at all.
     pub fn watch(&self, is_watched: bool) {
         self.is_watched.store(is_watched, Ordering::Relaxed);
     }

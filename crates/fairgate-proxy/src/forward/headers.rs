@@ -1,4 +1,4 @@
-//! The headers that pass through, in both directions.
+//! The headers that are passed on, in both directions.
 
 use bytes::BytesMut;
 use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH};
@@ -28,8 +28,9 @@ fn is_hop_by_hop(name: &str) -> bool {
     )
 }
 
-/// Returns true for headers that a client sends to the gateway and that no upstream gets: the client's credentials, in the
-/// forms of all vendors, and the organisation or project that pays, which would have to match the operator's credential.
+/// Returns true for headers of a client that no upstream gets. These are the client's credentials,
+/// in the forms of all vendors, and the organisation or project that pays, because it would have to
+/// match the operator's credential.
 fn is_clients_own(name: &str) -> bool {
     matches!(
         name,
@@ -65,7 +66,8 @@ pub(super) fn query(theirs: &str) -> Option<String> {
     (!left.is_empty()).then(|| left.join("&"))
 }
 
-/// Returns a client's headers as an upstream may see them. Asks for an uncompressed answer, so that usage can be read.
+/// Returns the headers of a client that go to an upstream. Requests an uncompressed answer, so that
+/// its usage can be read.
 pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
     strip(&mut headers, is_clients_own, &[OURS, PROXIES]);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -90,8 +92,8 @@ fn compact(headers: &mut HeaderMap) {
     }
 }
 
-/// Prefix of rate-limit headers. They describe the provider's account, of which a client has only a share, so they are
-/// dropped.
+/// Prefix of rate-limit headers. They are dropped, because they describe the provider's whole
+/// account, of which a client has only a share.
 const LIMITS: &str = "x-ratelimit-";
 const ANTHROPIC_LIMITS: &str = "anthropic-ratelimit-";
 
@@ -104,8 +106,9 @@ pub(super) fn inbound(headers: &mut HeaderMap, length_may_change: bool) {
     }
 }
 
-/// Removes the headers of one connection, those that `is_own` names, and those with one of the beginnings. The names that
-/// are there are looked at once: a request has few headers, and a removal hashes its name.
+/// Removes the headers that concern one connection, those for which `is_own` is true, and those
+/// with one of the prefixes `beginnings`. Iterates over the headers that are present, because a
+/// request has few and each removal hashes a name.
 fn strip(headers: &mut HeaderMap, is_own: fn(&str) -> bool, beginnings: &[&str]) {
     // `Connection` may name further headers that are for this connection only.
     let named: Vec<HeaderName> = headers

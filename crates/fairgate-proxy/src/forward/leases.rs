@@ -67,7 +67,7 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 )]
 pub struct LeasesApi;
 
-/// The operation that a request asks for, and the id of its lease.
+/// The operation of a request to the lease API, and the id of its lease.
 enum LeaseOperation<'a> {
     Submit,
     News,

@@ -1,6 +1,7 @@
-//! Checks the ids that a request contains of things that the upstream stores: an earlier response or a conversation
-//! that the request continues, items of earlier responses, and files, vector stores, containers and stored prompts. The
-//! owners of responses, conversations and items are in `response_ids`.
+//! Checks the ids in a request that name something the upstream stores: an earlier response or
+//! conversation that the request continues, items of earlier responses, files, vector stores,
+//! containers and stored prompts. The owners of responses, conversations and items are in
+//! `response_ids`.
 
 use std::time::Instant;
 
@@ -13,11 +14,11 @@ use crate::forward::response_ids::{ResponseIdBounds, ResponseIdOwner};
 use crate::identity::Caller;
 use crate::refusal::{self, Refusal};
 
-/// Builds the refusal of an id that is not known.
+/// Builds the refusal for an unknown id.
 type UnknownIdRefusal = fn(&str) -> Refusal;
 
-/// Checks the ids of stored things in a request. Returns the tokens of history behind the response or conversation that
-/// the request continues.
+/// Checks the ids of stored things in a request. Returns the number of tokens in the earlier
+/// response or conversation that the request continues.
 ///
 /// Another tenant's id is refused in the same words as an id that does not exist. An unknown id is refused unless the
 /// configuration allows foreign ids; then it counts 0 tokens. Ids whose owner the gateway cannot know, such as those of
@@ -79,7 +80,8 @@ fn bounds(config: &Config) -> ResponseIdBounds {
     }
 }
 
-/// Remembers the ids under which the upstream stores an answer, with the tokens of history that are now behind them.
+/// Remembers the ids under which the upstream stores an answer, with the number of tokens of
+/// history that each now stands for.
 pub(super) fn remember(
     app: &DataPlane,
     caller: &Caller,
@@ -93,7 +95,7 @@ pub(super) fn remember(
         return;
     }
     let (keep, now) = (bounds(&app.config.load()), Instant::now());
-    // The items first: if there is no room for all, the response itself stays.
+    // Items go first: if there is no room for all ids, that of the response itself is kept.
     for item in meter.map(UsageMeter::item_ids).unwrap_or_default() {
         app.response_ids.remember(item, &caller.tenant, 0, keep, now);
     }

@@ -4,10 +4,10 @@
 //! A refusal because the account is spent or blocked may concern only the one request, so the client gets it unchanged.
 //! It only makes the gateway suspect the account (`upstream/account/account_closing.rs`).
 //!
-//! A rate-limit refusal does not reach the client. The attempt ends with no tokens, and its slot is released. The
-//! request returns to its queue under its own id, with a priority above every priority that clients can choose, so that
-//! it is the next of its own flow. It passes no other flow. It waits until the provider takes it or its time to wait
-//! has run out.
+//! A rate-limit refusal does not reach the client. The attempt ends with no tokens, and its slot is
+//! released. The request returns to its queue under its own id. Its priority is then above every
+//! priority that clients can choose, so it goes next in its own flow; other flows are not affected.
+//! It waits until the provider takes it or its time to wait has run out.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::upstream::{
     UpstreamBody, UpstreamFailure,
 };
 
-/// Bytes of an error body that are read to find the reason.
+/// Maximum number of bytes of an error body that are read to find the reason.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Longest time for reading the beginning of an error body.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ struct ReachedProviderLimit {
     at: Instant,
 }
 
-/// Answer of a provider that is for the client.
+/// A provider's answer that goes to the client.
 pub(super) enum ProviderAnswer {
     /// An answer that says nothing about the account, or the failure of the call.
     Usual(Result<Response<UpstreamBody>, UpstreamFailure>),
@@ -166,7 +166,7 @@ pub(super) fn record_accepted(
     }
 }
 
-/// A provider's refusal to take the call of a lease.
+/// A lease's call that the provider has refused to take.
 pub(super) struct RefusedLeaseCall {
     pub(super) refused: Box<RefusedByProvider>,
     /// Time until which this lease alone must wait, because the limit concerns only its tenant and the pool does not
@@ -280,7 +280,7 @@ impl RefusedByProvider {
 }
 
 impl ReachedProviderLimit {
-    /// Returns the refusal of a request that has waited for this limit for as long as the request may wait.
+    /// Returns the refusal of a request that has waited for this limit as long as it may wait.
     fn refusal(&self) -> Refusal {
         let after = self.at.saturating_duration_since(Instant::now());
         refusal::provider_limited(&self.worker, counted_words(self.counted), self.limit, after)
@@ -331,7 +331,7 @@ fn note_limit(
     }
 }
 
-/// Logs limits that a provider states and that cannot be true.
+/// Logs limits that a provider states but that are impossible.
 fn log_absurd_limits(
     in_flight: &RequestIn<'_, InFlightRequest>,
     account: &ProviderAccount,

@@ -1,5 +1,5 @@
-//! Counts the refusals of clients' requests by group, tenant, key, project and class, and remembers the last one of each.
-//! Only a refused request is counted here, so requests that are served pay nothing.
+//! Counts the refusals of clients' requests by group, tenant, key, project and class, and remembers
+//! the last refusal of each. Requests that are served cost nothing here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,16 @@ use fairgate_time::wall_clock;
 
 use crate::refusal::RefusalCode;
 
-/// Number of owners that are remembered in a pool. When there are more, those without a refusal in the last hour are
-/// forgotten, and if that is not enough, new ones are not counted by name.
+/// Number of owners that are remembered for each pool. At this number, owners without a refusal in
+/// the last hour are forgotten. If none can be forgotten, refusals of further owners count only in
+/// the pool's total.
 const OWNERS_MAX: usize = 20_000;
 const HOUR_US: i64 = 3_600_000_000;
 const MINUTE_US: i64 = 60_000_000;
 const TEN_SECONDS_US: i64 = 10_000_000;
-/// Pieces of the last minute for which refusals are counted.
+/// Number of pieces of ten seconds that make up the last minute.
 const PIECES: i64 = 6;
-/// Name under which refusals are counted whose pool is not known yet, such as those of a limit per minute.
+/// Pool name for refusals whose pool is not known yet, such as those of a limit per minute.
 const NO_POOL: &str = "-";
 
 /// Refusals since the gateway started, by pool and owner.
@@ -35,7 +36,8 @@ struct PoolRefusals {
 struct OwnerRefusals {
     total: u64,
     last: LastRefusalOf,
-    /// Refusals of pieces of ten seconds, by the number of the piece.
+    /// Number of refusals in each of the last pieces of ten seconds, with the number of the piece
+    /// since 1970.
     pieces: [(i64, u64); 6],
 }
 
@@ -49,7 +51,7 @@ pub struct LastRefusalOf {
     kind: RefusalKind,
 }
 
-/// Cause of a refusal, by the change that would help.
+/// Cause of a refusal, grouped by what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// A budget is used up.
@@ -121,7 +123,8 @@ impl RecentRefusals {
         pieces.filter(|(number, _)| piece - number < PIECES).map(|(_, count)| count).sum()
     }
 
-    /// Returns the names of the owners of this kind of which a request was refused in this pool in the last minute.
+    /// Returns the names of the owners, by this attribute, that had a request refused in this pool
+    /// in the last minute.
     pub fn refused_lately(&self, pool: &str, by: Attribute) -> Vec<Arc<str>> {
         let pools = self.lock();
         let owners = pools.get(pool).into_iter().flat_map(|pool| &pool.owners);

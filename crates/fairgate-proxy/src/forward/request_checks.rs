@@ -49,7 +49,7 @@ pub(super) fn read_client_names(headers: &HeaderMap) -> Result<ClientNames, Refu
     Ok(ClientNames { agent: read_name(headers, &AGENT)?, session: read_name(headers, &SESSION)? })
 }
 
-/// Refuses a model that the caller's key may not ask for.
+/// Refuses a model that the caller's key may not request.
 pub(super) fn check_right_to_model(caller: &Caller, model: &str) -> Result<(), Refusal> {
     match &caller.rights.models {
         Some(allowed) if !caller.rights.allows_model(model) => {
@@ -71,9 +71,9 @@ pub(super) fn check_dialect(setup: &PoolSetup, route: Route, model: &str) -> Res
     Err(refusal::unserved_dialect(model, instead))
 }
 
-/// Returns the attributes by which the core queues the request. Agent and session names are passed on only if the
-/// policy shares by them. Without such names and without a class, this only increments a reference count, because the
-/// caller's attributes were built when its key was read.
+/// Returns the attributes by which the core queues the request. Agent and session names are passed
+/// on only if the policy shares by them. Without such names and without a class, the caller's
+/// prepared attributes are shared and not copied.
 pub(super) fn attributes(
     arrival: &RequestArrival,
     accepted: &AcceptedRequest,
@@ -82,7 +82,7 @@ pub(super) fn attributes(
     let caller = &arrival.caller;
     let class = accepted.terms.class.as_deref();
     let flow = |by, name: &Option<Box<str>>, shared_by| match (name, shared_by) {
-        // The fleet bounds how many agents and tasks a project has at work.
+        // The fleet limits how many agents and tasks of a project run at once.
         (Some(name), true) if caller.claim.is_some() => Some(name.clone()),
         (Some(name), true) => {
             let max = arrival.app.config.load().limits.names_per_key_max;

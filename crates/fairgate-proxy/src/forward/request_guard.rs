@@ -29,7 +29,7 @@ use crate::slot_time_price::WorkKind;
 
 /// The ledger's status for a client that left before the answer.
 pub(super) const CLIENT_LEFT: u16 = 499;
-/// The ledger's status for a fault of the gateway itself.
+/// The ledger's status for an internal error of the gateway.
 const OUR_FAULT: u16 = 500;
 
 /// Guard of a request with a known caller. If the guard is dropped before the request has ended, it ends the request:
@@ -46,7 +46,7 @@ pub(super) struct RequestArrival {
     pub(super) caller: Arc<Caller>,
     pub(super) id: Box<str>,
     pub(super) route: Route,
-    /// Kind of the request's work, which has a price of time of its own.
+    /// Kind of the request's work. Each kind has its own price of time.
     pub(super) kind: WorkKind,
     /// Name of the route in the ledger and the metrics.
     pub(super) path: &'static str,
@@ -55,7 +55,7 @@ pub(super) struct RequestArrival {
     pub(super) started_at: UnixMicros,
 }
 
-/// The result of a request, or of one of its attempts.
+/// How a request, or one of its attempts, ended.
 pub(super) struct RequestEnd {
     /// The HTTP status that the caller sees.
     pub(super) status: u16,
@@ -88,8 +88,8 @@ impl RequestGuard {
         Box::new(Self { arrival, stage: RequestStage::Identified })
     }
 
-    /// Creates the guard of a call that its caller makes itself, with a lease. For checks that depend on the API, the
-    /// call counts as one that generates text.
+    /// Creates the guard of a lease, whose caller makes the call itself. Checks that depend on the
+    /// API treat the lease as a call that generates text.
     pub(super) fn for_lease(app: Arc<DataPlane>, caller: Arc<Caller>, id: Box<str>) -> Box<Self> {
         let mut passage = Self::new(app, caller, id, Route::ChatCompletions, Instant::now());
         passage.arrival.path = LEASES;
@@ -117,7 +117,7 @@ impl RequestGuard {
         })
     }
 
-    /// Ends the request of a caller that is gone, or counts as gone.
+    /// Ends the request of a client that has left or is treated as if it had.
     pub(super) fn end_as_client_left(&mut self, used: UsageBasis) -> RowWrite {
         let code = Some(EndCode::ClientLeft);
         self.end(&RequestEnd {
@@ -169,7 +169,7 @@ impl Drop for RequestGuard {
         } else {
             (CLIENT_LEFT, AttemptOutcome::ClientLeft, EndCode::ClientLeft)
         };
-        // Nobody awaits it any more: the row is written by a task of its own.
+        // Nothing waits for this write, so a separate task finishes it.
         drop(self.end(&RequestEnd { status, outcome, code: Some(code), used: UsageBasis::SoFar }));
     }
 }

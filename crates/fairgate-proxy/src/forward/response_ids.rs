@@ -1,9 +1,11 @@
-//! Remembers the tenant of each response, conversation or item id, and the tokens of history behind the id.
+//! Remembers which tenant owns each response, conversation and item id, and how many tokens of
+//! history the id stands for.
 //!
-//! An upstream stores answers under ids, and accepts an id in place of all the text behind it (`previous_response_id`,
-//! `item_reference`). The upstream knows only one client, the gateway. So that no tenant continues another tenant's
-//! answer, the gateway remembers the owner of each id. It also remembers the tokens of the history behind an id,
-//! because this history is input that the body alone does not show to the estimate.
+//! An upstream stores answers under ids, and accepts an id in place of all the text that the id
+//! stands for (`previous_response_id`, `item_reference`). To the upstream, all requests come from
+//! one client: the gateway. The gateway therefore remembers the owner of each id, so that no tenant
+//! can continue another tenant's answer. It also remembers the tokens of the history, because the
+//! body does not contain them and the estimate needs them.
 //!
 //! Ids are kept in memory. A separate task ([`store_ids`]) writes them to the database a moment later, so that they are
 //! known after a restart and to other gateways. An id that is not in memory is looked up in the database. While the
@@ -23,9 +25,10 @@ use super::data_plane::DataPlane;
 use crate::phase::GatewayPhase;
 use fairgate_time::wall_clock;
 
-/// Most ids that wait to be written. Beyond that, the oldest of them are no longer written, and stay in memory only.
+/// Maximum number of ids that wait to be written. Beyond it, the oldest are not written and stay in
+/// memory only.
 const PENDING_MAX: usize = 16_384;
-/// Most ids that one transaction writes.
+/// Maximum number of ids that one transaction writes.
 const BATCH_MAX: usize = 256;
 /// Pause after a write that failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -68,7 +71,7 @@ struct ResponseIdEntry {
 /// Owner of an id, as seen from the tenant that sends the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseIdOwner {
-    /// The id belongs to the tenant that sends it, with `tokens` of history behind the id.
+    /// The id belongs to the tenant that sends it, and stands for `tokens` of history.
     Own {
         tokens: u64,
     },
@@ -76,7 +79,7 @@ pub(crate) enum ResponseIdOwner {
     Unknown,
 }
 
-/// Limits of the remembered ids: their number per tenant and their lifetime.
+/// Limits of the remembered ids: their number per tenant, and the time for which each is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseIdBounds {
     pub(crate) per_tenant_max: usize,
@@ -189,9 +192,9 @@ impl ResponseIdOwners {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers an id in memory. An id that belongs to another tenant and has not expired keeps its owner, because an
-    /// upstream may let clients choose ids. An id that the tenant already owns is renewed, with the current tokens
-    /// behind it.
+    /// Remembers an id in memory. An id that belongs to another tenant and has not expired keeps
+    /// its owner, because an upstream may let clients choose ids. An id that the tenant already
+    /// owns gets a new lifetime and the new number of tokens.
     fn put(&self, id: &str, tenant: &Arc<str>, tokens: u64, keep: ResponseIdBounds, now: Instant) {
         let mut known = self.lock();
         let ResponseIdTable { ids, by_tenant } = &mut *known;

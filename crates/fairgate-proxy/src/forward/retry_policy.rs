@@ -1,10 +1,11 @@
 //! The retry policy, which classifies an upstream's response and decides if another worker may try the request. The
 //! meaning of a status is in `upstream/status.rs`, that of a failure in `upstream_failure.rs`.
 //!
-//! A retry is a new submit with a priority above every priority that clients can choose, so that it is first in its own
-//! queue. It passes no other queue. A retry goes to a worker that was not tried yet, if one of them is up. A request
-//! that is pinned to a worker is not tried elsewhere. The answer of the failed attempt is kept, and is sent if no other
-//! worker is available.
+//! A retry is a new submit. Its priority is above every priority that clients can choose, so that
+//! it goes first in its own queue; other queues are not affected. A retry goes to a worker that was
+//! not tried yet, if one of them is up. A request that is pinned to a worker is not tried
+//! elsewhere. The answer of the failed attempt is kept, and is sent if no other worker is
+//! available.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,8 @@ use crate::pools::{PoolHandle, PoolSetup, PoolWorker};
 use crate::refusal::{EndCode, Refusal};
 use crate::upstream::{FaultParty, StatusClass, UpstreamBody, UpstreamFailure, UpstreamStanding};
 
-/// Number of workers on which a request may fail. After that the failures count as the request's own fault, and it is
-/// not tried again.
+/// Number of workers on which a request may fail. After that the failures count as the request's
+/// own fault, and there is no further retry.
 const FAILURES_MAX: u8 = 2;
 
 /// The workers that a request has been tried on.
@@ -105,8 +106,8 @@ fn failed(
     }
 }
 
-/// Returns true if another worker is healthy and could try the request. Without one, a retry would only turn the error
-/// into "no worker".
+/// Returns true if another worker is healthy and could take the request. Without such a worker, a
+/// retry would only replace the error by "no worker".
 pub(super) fn may_retry(
     in_flight: &RequestIn<'_, InFlightRequest>,
     tried: &TriedWorkers,
@@ -128,7 +129,7 @@ pub(super) fn may_retry(
     left && tried.workers.len() <= usize::try_from(setup.config.retries).unwrap_or(usize::MAX)
 }
 
-/// The facts that decide which workers a request could still go to.
+/// The conditions that a worker must meet so that the request could still go to it.
 #[derive(Clone, Copy)]
 pub(super) struct WorkersLeft<'a> {
     pub(super) model: &'a str,
@@ -152,7 +153,7 @@ impl<'a> WorkersLeft<'a> {
     }
 }
 
-/// Returns true if the pool has a worker that could take the request and was not tried yet.
+/// Returns true if the pool has a worker that was not tried yet and could take the request.
 pub(super) fn has_untried_worker(
     in_flight: &RequestIn<'_, InFlightRequest>,
     tried: &[Arc<str>],
@@ -163,8 +164,8 @@ pub(super) fn has_untried_worker(
     left.of(&in_flight.pool.setup()).next().is_some()
 }
 
-/// Returns the time from now until the first unhealthy worker is tried again; 0 if no worker is unhealthy. Until then
-/// nothing is granted, so the flow's grants tell nothing about the wait.
+/// Returns the time from now until the first unhealthy worker is tried again; 0 if no worker is
+/// unhealthy. Nothing is granted before that, so the wait cannot be estimated from recent grants.
 pub(super) fn time_to_next_probe(pool: &PoolHandle, left: WorkersLeft<'_>) -> Duration {
     let setup = pool.setup();
     let soonest =
@@ -172,8 +173,8 @@ pub(super) fn time_to_next_probe(pool: &PoolHandle, left: WorkersLeft<'_>) -> Du
     soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
 }
 
-/// Returns the name of a worker and the reason why its provider takes no further requests. `None` if at least one of
-/// the workers in `left` can still take requests. The worker is the first in `left`.
+/// Returns the name of a worker and the reason why its provider takes no requests. `None` if at
+/// least one of the workers in `left` can take requests. The worker is the first in `left`.
 pub(super) fn out_of_service(
     pool: &PoolHandle,
     left: WorkersLeft<'_>,

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::data_plane::DataPlane;
 
-/// Error for an answer whose row could not be written, although the configuration wants no answer without a row. The
-/// end of that answer must not be sent.
+/// Error for a row that could not be written although the configuration requires one for every
+/// answer. The end of the answer must not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowWriteError;
 
@@ -81,11 +81,11 @@ impl Drop for RowWrite {
         if write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
-        // Without a runtime the process is ending, and nothing can write any more.
+        // Without a runtime the process is ending, so nothing can be written any more.
         let Ok(runtime) = Handle::try_current() else { return };
         let one = self.app.detached_rows.count_one();
         runtime.spawn(async move {
-            // The client that could be refused has left.
+            // An error has no effect here: the client that would get it has left.
             let _ = write.await;
             drop(one);
         });

@@ -9,7 +9,8 @@ use http::{HeaderMap, HeaderName};
 use crate::pools::PoolSetup;
 use crate::refusal::{self, Refusal};
 
-/// Refuses a request that any worker of its pool would refuse, so that the response does not depend on its placement.
+/// Refuses a request if any worker of its pool would refuse it, so that the response does not
+/// depend on the choice of the worker.
 pub(super) fn check(
     setup: &PoolSetup,
     route: Route,

@@ -30,14 +30,14 @@ use crate::refusal::{self, Refusal, RefusalCode};
 use crate::reply::content_length;
 use crate::upstream::{OutgoingRequest, UpstreamBody};
 
-/// Priority of a retry within its own flow, above any priority that a client may ask for.
+/// Priority of a retry within its own flow, above any priority that a client may choose.
 const RETRY_PRIORITY: i64 = 1 << 32;
 /// Priority of a request that a provider did not take. It is above the priority of retries, so that the request is the
 /// next of its flow.
 const NOT_TAKEN_PRIORITY: i64 = 1 << 40;
 const _: () = assert!(fairgate_store::PRIORITY_MAX < RETRY_PRIORITY);
 
-/// The header that tells vLLM and SGLang the data-parallel rank for a request.
+/// The header in which vLLM and SGLang expect the data-parallel rank for a request.
 const DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
 /// The data of a request that is sent to a worker. Kept only while the request may still have to be sent to another
@@ -50,19 +50,19 @@ pub(super) struct RequestPayload {
     pub(super) headers: HeaderMap,
 }
 
-/// The data with which a request is submitted to its pool. Forwarded requests and leases both have it.
+/// The data with which a request is submitted to its pool, for forwarded requests and for leases.
 pub(super) struct PoolRequest {
     pub(super) model: Arc<ServedModel>,
     /// Choices of the client; boxed to keep waiting requests small.
     pub(super) chosen: Box<ClientChoices>,
-    /// Output cap in tokens that the gateway sets for the request, because a budget counts it and it states no cap
-    /// itself. `None` if the gateway sets no cap.
+    /// Output cap in tokens that the gateway sets, because a budget counts the request and the
+    /// client stated no cap. `None` if the gateway sets no cap.
     pub(super) cap: Option<u64>,
     /// The request's own deadline, if it has one.
     pub(super) deadline: Option<RequestDeadline>,
 }
 
-/// An upstream's answer whose head has come.
+/// An upstream's answer whose status and headers have arrived.
 pub(super) struct AnsweredRequest {
     pub(super) answer: Response<UpstreamBody>,
     pub(super) deadlines: AnswerDeadlines,
@@ -138,8 +138,8 @@ pub(super) async fn send(
             }
             Err(not_taken) => {
                 in_flight.flight.report_answered();
-                // A request that no provider could take is charged to its sender: it has used up a request of the rate
-                // limit.
+                // A request that is larger than a provider's whole limit is charged to its sender,
+                // because it has used up a request of the rate limit.
                 if not_taken.is_for_this_worker_only() {
                     in_flight.flight.mark_not_taken();
                 }
@@ -175,7 +175,8 @@ struct KeptAnswer {
 }
 
 impl KeptAnswer {
-    /// Returns true if the client gets this answer instead of `refusal`, which tells why no other worker was tried.
+    /// Returns true if the client gets this answer instead of `refusal`, which says why no other
+    /// worker was tried.
     fn replaces(&self, refusal: &Refusal) -> bool {
         self.is_of_account || refusal.code.is_no_worker()
     }
@@ -186,8 +187,8 @@ impl KeptAnswer {
 pub(super) struct ProviderRetry {
     /// The provider's refusal that sent the request back to the queue.
     pub(super) after: Option<Box<RefusedByProvider>>,
-    /// Time until which the request may wait again, set at the provider's first refusal: that moment plus the part of
-    /// `queue_timeout` that the request had not waited yet.
+    /// Time until which the request may wait again. It is set at the provider's first refusal, to
+    /// that moment plus the part of `queue_timeout` that the request had not waited yet.
     until: Option<Instant>,
 }
 
@@ -198,8 +199,8 @@ impl ProviderRetry {
         self.until.is_none_or(|until| time < until)
     }
 
-    /// Returns true if the request may wait once more, for the same worker or for another one. `has_another` is called
-    /// to find out if there is another worker that could take it.
+    /// Returns true if the request may wait once more, for the same worker or for another one.
+    /// `has_another` returns true if another worker could take the request.
     pub(super) fn may_wait_again(
         &mut self,
         in_flight: &RequestIn<'_, InFlightRequest>,
@@ -248,7 +249,7 @@ pub(super) async fn reserve_and_queue<'p>(
         queued.restart_wait();
         let waiting = wish.model.waiting.count_one();
         let admitted = match (&again.after, again.until) {
-            // It goes first in its flow, but not forever.
+            // The request goes first in its flow, but may not wait beyond `until`.
             (Some(not_taken), Some(until)) => {
                 let admission = async { timeout_at(until, pool.gate.admit(submit)).await };
                 match Box::pin(admission).await {
@@ -287,13 +288,13 @@ pub(super) async fn reserve_and_queue<'p>(
             permit.place().and_then(|place| setup.worker_in_core(&place.worker).cloned())
         };
         let Some(worker) = worker else {
-            // The worker was removed while the grant was on its way: the next grant is for another one.
+            // The worker was removed after the grant; the next grant is for another worker.
             permit.note_quota(Tokens(0));
             permit.give_back();
             continue;
         };
         let in_flight = queued.start_attempt(permit, worker);
-        // It may have waited long: a caller that would be rejected now is not served either.
+        // After a long wait the caller may have lost its rights, so it is checked again.
         let arrival = in_flight.arrival();
         let waited = in_flight.waited.unwrap_or_default();
         arrival.app.recheck_caller(&arrival.caller, waited).await?;
@@ -302,9 +303,9 @@ pub(super) async fn reserve_and_queue<'p>(
     }
 }
 
-/// Returns the refusal of a request that no worker may take. If the request itself restricts its workers, the refusal
-/// names this restriction, and a retry would be refused as well. Otherwise the refusal names the list of the key, if
-/// any.
+/// Returns the refusal of a request that no worker may take. If the request itself restricts its
+/// workers, the refusal names that restriction, because a retry would be refused as well. Otherwise
+/// the refusal names the worker list of the key, if it has one.
 fn no_worker(refusal: Refusal, choice: &WorkerChoice) -> Refusal {
     match choice.description() {
         Some(description) if choice.is_of_request() => refusal::no_worker_as_chosen(&description),
@@ -349,14 +350,15 @@ fn submit(
             choice.listed.as_deref(),
         ),
         timeout: Some(may_wait.timeout),
-        // The default is the cost, which is in tokens only if the pool counts tokens.
+        // The default would be the cost, which is in tokens only if the pool counts tokens.
         quota: (setup.is_hosted || setup.unit() != CostUnit::Tokens)
             .then(|| Tokens(cost::quota(queued, wish.cap))),
         ..Submit::new(&arrival.id)
     }
 }
 
-/// Replaces each upstream's name by the name that the core uses for the upstream's worker of this model.
+/// Replaces the name of each upstream by the name that the core uses for the upstream's worker of
+/// this model.
 fn names_in_core(
     setup: &PoolSetup,
     model: &str,
@@ -368,13 +370,13 @@ fn names_in_core(
             *name = in_core.into();
         }
     }
-    // Names are sorted in journals.
+    // Journals have these names in sorted order.
     cached.sort_unstable();
     cached
 }
 
-/// Returns the output cap of a request that has its slot. `own_cap` is the cap that the request has because of its
-/// budget.
+/// Returns the output cap of a request that has its slot. `own_cap` is the cap that a budget
+/// requires.
 fn output(in_flight: &RequestIn<'_, InFlightRequest>, own_cap: Option<u64>) -> OutputCap {
     let unchanged = OutputCap { cap: own_cap, brownout: false };
     let long = in_flight.flight.waited_long() && in_flight.arrival().route.generates();

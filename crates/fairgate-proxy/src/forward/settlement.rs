@@ -20,10 +20,12 @@ pub(super) struct AttemptResult {
     pub(super) worker: Option<String>,
     /// Tier of the attempt's worker; 0 if the attempt had no slot.
     pub(super) tier: u32,
-    /// Money that the provider takes for the attempt. The field `price` is the id of the price it was computed with.
+    /// Money that the provider charges for the attempt. `price` is the id of the price by which it
+    /// was computed.
     pub(super) money: MicroUnits,
     pub(super) price: Option<String>,
-    /// Id of the price set of the worker's time; `None` if the attempt was not counted by one.
+    /// Id of the price set of the worker's time; `None` if the attempt's cost was not computed from
+    /// one.
     pub(super) price_set: Option<Arc<str>>,
     pub(super) first_token: Option<Duration>,
     pub(super) brownout: bool,
@@ -136,8 +138,8 @@ fn is_refused(end: &RequestEnd) -> bool {
     end.outcome == AttemptOutcome::Refused
 }
 
-/// Returns the flows of the request that refusals are counted for. A client names its agents and sessions itself, so
-/// they are not among them.
+/// Returns the flows of the request for which refusals are counted. Agents and sessions are left
+/// out, because clients choose their names.
 fn owners<'a>(
     arrival: &'a RequestArrival,
     stage: &'a RequestStage,

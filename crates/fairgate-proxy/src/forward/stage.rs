@@ -70,7 +70,7 @@ pub(super) struct SubmitTerms {
     pub(super) estimate_uncached: u64,
     /// Expected cost that the scheduler counts, in the unit of the pool.
     pub(super) scheduled: u64,
-    /// The same as if no worker had the prompt cached.
+    /// Value of `scheduled` as if no worker had the prompt cached.
     pub(super) scheduled_uncached: u64,
     /// Policy class in which the request is queued; `None` if the policy has no classes.
     pub(super) class: Option<Arc<str>>,
@@ -78,8 +78,8 @@ pub(super) struct SubmitTerms {
     pub(super) prefix: Option<Box<RequestPrefix>>,
     /// Worker that ran the last request of the same session, if the pool has sticky sessions.
     pub(super) last_worker: Option<Box<LastWorker>>,
-    /// Entry of `scheduled_uncached` in the pool's table of uncached costs; `None` if no worker may have the prompt
-    /// cached.
+    /// Guard that keeps `scheduled_uncached` in the pool's table of uncached costs; `None` if no
+    /// worker may have the prompt cached.
     pub(super) uncached_cost: Option<Box<UncachedCostGuard>>,
     /// Output cap that the gateway sets, because the caller has a budget and the client states no cap.
     pub(super) output_cap: Option<u64>,
@@ -115,7 +115,8 @@ impl SubmitTerms {
     }
 }
 
-/// A request that the limits have counted, so that its end must correct them. Its tokens are being reserved.
+/// A request that the limits have counted. Its end must correct the limits. Its tokens are being
+/// reserved.
 pub(super) struct CountedRequest {
     accepted: AcceptedRequest,
     /// Number of this attempt, from 1.
@@ -124,13 +125,13 @@ pub(super) struct CountedRequest {
     pub(super) waited: Option<Duration>,
 }
 
-/// The request waits at the pool's gate.
+/// A request that waits at the pool's gate.
 pub(super) struct QueuedRequest {
     pub(super) counted: CountedRequest,
     pub(super) since: Instant,
 }
 
-/// The request has a slot on a worker.
+/// A request that has a slot on a worker.
 pub(super) struct InFlightRequest {
     pub(super) counted: CountedRequest,
     pub(super) flight: WorkerAttempt,
@@ -174,7 +175,7 @@ impl QueuedRequest {
     }
 }
 
-/// Access to the data of any stage, for the row of a request.
+/// Access to the data of any stage, for the request's row.
 impl RequestStage {
     pub(super) fn ask(&self) -> Option<&RequestFields> {
         match self {
@@ -232,7 +233,7 @@ pub(super) trait StageData: Into<RequestStage> {
     fn taken(stage: RequestStage) -> Option<Self>;
 }
 
-/// Implements `StageData` for the type of each stage's data.
+/// Implements `StageData` for the data type of each stage.
 macro_rules! stage_data {
     ($($stage:ident $data:ident)*) => {$(
         impl From<$data> for RequestStage {

@@ -1,16 +1,19 @@
-//! An answer that is sent piece by piece as its client reads it, without letting a slow client hold a slot. A client
-//! that reads in time drives the upstream's connection itself, at no extra cost. If a client falls behind, a task of
-//! the answer, the watcher, reads ahead in the client's place, up to the buffer limit of one client. So the upstream's
-//! answer ends and its slot is released whatever the client does. With HTTP/2 a client may stop reading one answer
-//! while its connection goes on.
+//! Sends an answer piece by piece as its client reads it, without letting a slow client hold a
+//! slot. A client that reads in time polls the upstream's connection itself, at no extra cost. If a
+//! client falls behind, a task of the answer, the watcher, reads ahead instead of the client, up to
+//! the buffer limit of one client. So the upstream's answer ends and its slot is released whatever
+//! the client does. With HTTP/2 a client may stop reading one answer while its connection
+//! continues.
 //!
-//! A client that leaves after the last text, but before the upstream has reported the usage, would be charged only for
-//! the forwarded text. So the gateway reads the rest of its answer for a short time, to find the usage.
+//! A client may leave after the last text, but before the upstream has reported the usage. It would
+//! then be charged only for the forwarded text. So the gateway reads the rest of the answer for a
+//! short time, to find the usage.
 //!
-//! A client is behind if for 25 ms there has always been a piece that the client has not read; it stays behind until it
-//! has read everything. The time is short because a completed answer pays only for its tokens, and not for the time for
-//! which a slow client holds the slot. A client that reads nothing for `limits.body_timeout` is treated as gone. With
-//! HTTP/2 this is decided for each stream, not for the connection.
+//! A client is behind if it has had an unread piece at every moment of the last 25 ms. It stays
+//! behind until it has read everything. The time is short because a completed answer pays only for
+//! its tokens, and not for the time for which a slow client holds the slot. A client that reads
+//! nothing for `limits.body_timeout` is treated as gone. With HTTP/2 this is decided for each
+//! stream, not for the connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -31,12 +34,12 @@ use crate::reply::{BrokenReplyError, StreamedBody};
 /// Time that the watcher waits after the total timeout before it ends the answer itself. Within this time, a client
 /// that still reads ends the answer by its own poll.
 const READERS_TURN: Duration = Duration::from_secs(1);
-/// Time that a client may be behind before the watcher reads ahead. It is short compared with most answers, because a
-/// client that is behind holds a slot that it does not pay for. It is long compared with the time in which a client
-/// that keeps up reads a piece.
+/// Time that a client may be behind before the watcher reads ahead. It is short compared with most
+/// answers, because a client that is behind holds a slot without paying for the time. It is longer
+/// than a client that keeps up takes to read a piece.
 const AHEAD_AFTER: Duration = Duration::from_millis(25);
-/// Longest time that the gateway goes on reading an answer, to find its usage, after the client has left behind the
-/// last text.
+/// Maximum time for which the gateway reads on to find the usage of an answer, if its client left
+/// after the last text.
 const REST_WITHIN: Duration = Duration::from_secs(2);
 
 /// Body of a response that forwards an upstream's answer while it arrives.
@@ -50,8 +53,9 @@ pub(crate) struct StreamedAnswer {
 /// An answer, and the reading progress of its client.
 struct WatchedAnswer {
     answer: UpstreamAnswer,
-    /// Time since which there has always been an unread piece; `None` if the client has read everything. A client that
-    /// reads a little now and then counts as behind like one that reads nothing.
+    /// Time since which there has always been an unread piece; `None` if the client has read
+    /// everything. It makes no difference whether the client reads a little now and then, or
+    /// nothing.
     behind_since: Option<Instant>,
     /// The last time at which the client polled for a piece.
     came: Instant,
@@ -77,7 +81,8 @@ impl StreamedBody for StreamedAnswer {
         let mut watched = lock(&self.answer);
         let polled = watched.answer.poll_frame(cx);
         watched.came = Instant::now();
-        // A client that gets `Pending` has read everything; one that gets a piece is expected back for the next.
+        // A client that gets `Pending` has read everything. A client that gets a piece is expected
+        // to poll again.
         if polled.is_pending() {
             watched.behind_since = None;
         } else if watched.behind_since.is_none() {
@@ -103,7 +108,8 @@ impl Drop for StreamedAnswer {
     }
 }
 
-/// Reads ahead for a slow client, and ends an answer whose time is up or whose client has stopped reading.
+/// Reads ahead for a slow client. Ends an answer that has reached its total timeout or whose client
+/// no longer reads.
 async fn watch(
     watched: Weak<Mutex<WatchedAnswer>>,
     behind: Arc<Notify>,
@@ -152,11 +158,12 @@ async fn watch(
     }
 }
 
-/// Reads ahead for a client that is behind. Ready when enough is buffered, or when the client has caught up.
+/// Reads ahead for a client that is behind. Ready when the buffer is full, the body has ended, or
+/// the client has caught up.
 fn read_on(watched: &Weak<Mutex<WatchedAnswer>>, cx: &mut Context<'_>) -> Poll<()> {
     let Some(watched) = watched.upgrade() else { return Poll::Ready(()) };
     let mut watched = lock(&watched);
-    // A client that waits for the next piece must stay registered as its waker.
+    // A client that waits for the next piece must remain the task that is woken.
     match watched.behind_since {
         Some(_) => watched.answer.poll_ahead(cx),
         None => Poll::Ready(()),
@@ -169,7 +176,7 @@ async fn read_rest(answer: Arc<Mutex<WatchedAnswer>>) {
     let _ = timeout_at(Instant::now() + REST_WITHIN, rest).await;
     let recording = lock(&answer).answer.end_without_usage();
     if let Some(recording) = recording {
-        // The client is gone, so a failed write cannot be reported to it; the failure is counted.
+        // The client is gone, so it cannot learn of a failed write; the failure is counted.
         let _ = recording.await;
     }
 }

@@ -1,6 +1,6 @@
-//! Reports to the fleet that a call with a task key was refused because of a provider's rate limit or an exhausted
-//! budget, and when the limit ends. If the agent gives up the task because of that, the task waits until the limit ends,
-//! and does not count as failed.
+//! Reports to the fleet that a provider's rate limit or an exhausted budget refused a call with a
+//! task key, and when the limit ends. If the agent then gives up the task, the task waits until the
+//! limit ends, and does not count as failed.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use crate::refusal::{Refusal, RefusalCode};
 /// wait is cut to a day.
 const PROVIDER_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Wait for a budget in which other tasks have reserved the rest. Nobody knows when they end.
+/// Wait that is assumed if other tasks have reserved the rest of the budget, because the end of
+/// those tasks is not known.
 const RESERVED_WAIT: Duration = Duration::from_secs(60);
 
 /// A task's call that failed because of a limit, with the time at which the limit ends.
@@ -32,8 +33,9 @@ pub(super) struct TaskLimitReport {
 }
 
 impl TaskLimitReport {
-    /// Returns `Some` if the caller has a task key, and the answer or refusal was caused by a provider's rate limit or
-    /// an exhausted budget that has room again later, or by the task's cap.
+    /// Returns the report; `None` if the caller has no task key, or if no limit of these kinds
+    /// caused the answer or refusal: a provider's rate limit, an exhausted budget that has room
+    /// again later, or the task's cap.
     pub(super) fn of(
         arrival: &RequestArrival,
         sent: &Result<AnsweredRequest, Refusal>,
@@ -50,8 +52,8 @@ impl TaskLimitReport {
         Some(Self { claim, until: Some(UnixMicros(now.0.saturating_add(micros))), cause })
     }
 
-    /// Reports the limit to the fleet. If the report fails, the fleet tries the task again a little sooner, and counts
-    /// that as a retry.
+    /// Reports the limit to the fleet. If the report fails, the fleet starts the task again without
+    /// waiting for the limit, and counts this as a retry.
     pub(super) async fn report_to_fleet(self, arrival: &RequestArrival) {
         let noted = arrival.app.fleet.note_limit(&self.claim, self.until, self.cause).await;
         if let Err(error) = noted
@@ -62,7 +64,7 @@ impl TaskLimitReport {
     }
 }
 
-/// Returns the time until the limit that the answer or refusal states ends, and which limit it is.
+/// Returns the time until the limit behind the answer or refusal ends, and the kind of that limit.
 fn wait(
     sent: &Result<AnsweredRequest, Refusal>,
     now: UnixMicros,

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Size up to which small pieces are joined to one. Each piece costs the client's connection and the memory a fixed
-/// amount, whatever its size.
+/// Size up to which small pieces are joined into one. Each piece costs the client's connection and
+/// the memory a fixed amount, whatever its size.
 const JOINED_BYTES: usize = 4 << 10;
 /// Smallest size of a piece that is kept as it is. Smaller pieces are copied into a joined piece.
 const LARGE_BYTES: usize = 1 << 10;
@@ -15,13 +15,13 @@ const LARGE_BYTES: usize = 1 << 10;
 #[derive(Debug, Default)]
 pub(super) struct UnsentPieces {
     pieces: VecDeque<Bytes>,
-    /// Small pieces that came last, joined to one.
+    /// The last small pieces, joined into one.
     tail: BytesMut,
     bytes: usize,
 }
 
 impl UnsentPieces {
-    /// Returns true if nothing waits.
+    /// Returns true if there are no pieces.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.tail.is_empty()
     }

@@ -1,9 +1,9 @@
-//! The workers that a request may go to. They follow from the pin, the list of workers and the taints of the request,
-//! and from the list of workers of its key.
+//! Decides which workers a request may go to, by the request's pin, list of workers and taints, and
+//! by the list of workers of its key.
 //!
-//! Names of workers are those of the configuration. An upstream that is several workers in the core, one for each
-//! model, has one name here. A request can only narrow down the workers of its key, and only if the key may choose
-//! workers.
+//! Workers are named here as in the configuration. An upstream with several models is several
+//! workers in the core, but has one name here. A request can only narrow down the workers of its
+//! key, and only if the key may choose workers.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ const TAINTS_MAX: usize = 16;
 /// The longest name of a worker or a taint, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The workers that a request may go to, by its own choice and by the rights of its key.
+/// The workers that both the request and its key allow.
 #[derive(Debug, Default)]
 pub(super) struct WorkerChoice {
     pub(super) pin: Option<Pin>,
-    /// Names of the pool's upstreams that the request may go to, in the pool's order; `None` means all. The request's
-    /// own list if it has one, else its key's list.
+    /// Names of the pool's upstreams that the request may go to, in the pool's order; `None` means
+    /// all. They come from the request's own list if it has one, else from its key's list.
     pub(super) listed: Option<Vec<Arc<str>>>,
     /// Taints that the worker must have, sorted and without duplicates.
     pub(super) requires: Vec<Box<str>>,
@@ -118,7 +118,7 @@ impl WorkerChoice {
         (!parts.is_empty()).then(|| parts.join(", and only to "))
     }
 
-    /// Returns the names of the pool's upstreams that the list has, for a message.
+    /// Returns the names of the pool's upstreams that are in the list, for a message.
     fn names_in<'a>(&self, setup: &'a PoolSetup) -> Vec<&'a str> {
         upstreams(setup)
             .map(|upstream| upstream.name.as_str())
@@ -194,7 +194,7 @@ fn read_list(
             return Err(refusal::forbidden_worker(name, &of_key.names_in(setup)));
         }
     }
-    // In the pool's order and each once, so that equal lists are equal constraints in the core.
+    // The pool's order without duplicates makes equal lists equal constraints in the core.
     let is_named = |upstream: &&UpstreamConfig| {
         of_key.is_listed(&upstream.name)
             && names.iter().any(|name| upstream.name == *name || upstream.name_in_file() == name)

@@ -6,8 +6,9 @@ use super::{Caller, CallerDirectory};
 use crate::refusal::Refusal;
 
 impl CallerDirectory {
-    /// Refuses an admitted caller that would be refused now. A request may have waited for minutes, and the queued
-    /// requests of a leaked key must not be served after the key was revoked.
+    /// Refuses a caller whose key, claim or tenant has become invalid since its request was
+    /// admitted. A request may wait for minutes, and the queued requests of a leaked key must not
+    /// be served after the key was revoked.
     pub(crate) fn recheck(&self, caller: &Caller, now: UnixMicros) -> Result<(), Refusal> {
         let book = self.index.load();
         match &caller.claim {

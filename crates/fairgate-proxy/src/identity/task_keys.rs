@@ -1,9 +1,9 @@
-//! Task keys, which are short-lived keys of agents that work on a task. The owners of task keys are in the fleet, not
-//! in the directory.
+//! Task keys, which are short-lived keys of agents that work on a task. The fleet, and not the
+//! directory, knows their owners.
 //!
-//! A lookup is cached for two seconds, so that not every call of an agent queries the database. A key that is cached
-//! but no longer valid cannot spend anything, because each call needs a reservation, which the store grants only while
-//! the claim is in force.
+//! A lookup is cached for two seconds, so that not every call of an agent queries the database. A
+//! cached key that is no longer valid cannot spend anything: each call needs a reservation, and the
+//! store grants reservations only while the claim is in force.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,9 +21,9 @@ use crate::fleet_calls::FleetCalls;
 const PREFIX: &[u8] = b"fgt-";
 /// Time for which a cached lookup is valid.
 const CACHE_TTL: Duration = Duration::from_secs(2);
-/// The most keys in the cache.
+/// Maximum number of keys in the cache.
 const KNOWN_MAX: usize = 10_000;
-/// Greatest number of lookups at once, so that unknown keys cannot keep the database busy.
+/// Maximum number of lookups at once, so that unknown keys cannot keep the database busy.
 const LOOKS_MAX: usize = 8;
 
 /// Cache of recently used task keys.

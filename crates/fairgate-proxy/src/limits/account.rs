@@ -10,7 +10,7 @@ use fairgate_store::DirectoryLimits;
 use super::bucket::MinuteBucket;
 use crate::refusal::{Refusal, RefusalCode};
 
-/// The longest wait that is proposed to a caller whose queue is full.
+/// Maximum wait that is proposed to a caller whose queue is full.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// The kind of owner of a limit.
@@ -45,9 +45,9 @@ pub(super) struct LimitCounts {
     queued_bytes: u64,
     requests: MinuteBucket,
     tokens: MinuteBucket,
-    /// Requests that left the queue in the last minute, for the proposed wait.
+    /// Requests that left the queue in the last minute; the proposed wait is computed from them.
     left: RecentGrants,
-    /// Time zero of the times in `left`.
+    /// Time from which the times in `left` count.
     since: Instant,
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest wait that is proposed to a caller before it tries again.
+/// Maximum wait that is proposed to a caller before it tries again.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One whole request or token, in the unit of a bucket's level. A bucket fills by `rate` units each nanosecond, so by
-/// `rate` wholes per minute.
+/// One request or token, in the unit of a bucket's level. A bucket gains `rate` units in each
+/// nanosecond, which is `rate` requests or tokens per minute.
 const WHOLE: i128 = 60 * 1_000_000_000;
 
 /// A bucket that holds the limit of one minute and fills continuously. A level below zero is a debt.
@@ -23,7 +23,8 @@ impl MinuteBucket {
         Self { level: None, at: now }
     }
 
-    /// Fills the bucket up to `now`, at `rate` per minute. A `now` before the last one changes nothing.
+    /// Fills the bucket up to `now`, at `rate` per minute. Does nothing if `now` is before the last
+    /// call's.
     pub(super) fn fill(&mut self, rate: u64, now: Instant) {
         let elapsed = now.saturating_duration_since(self.at).as_nanos();
         let gained = i128::try_from(elapsed).unwrap_or(i128::MAX).saturating_mul(i128::from(rate));

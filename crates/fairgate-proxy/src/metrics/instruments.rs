@@ -19,7 +19,7 @@ const SECONDS: [f64; 18] = [
     120.0, 300.0, 600.0,
 ];
 
-/// Buckets of the histogram of charged cost ÷ estimate; 1 is an exact estimate.
+/// Buckets of the histogram of charged cost ÷ estimate. A ratio of 1 means an exact estimate.
 const RATIOS: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
 
 type Histograms = Family<PoolLabel, Histogram, fn() -> Histogram>;

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Maximum number of different names; all further names share the label value `other`. A configuration has fewer pools
-/// and workers; the bound protects against names from another source.
+/// Maximum number of different names. All further names share the label value `other`. A
+/// configuration has fewer pools and workers, so the maximum only protects against names from
+/// another source.
 const MOST_NAMES: usize = 1024;
 
 /// Label value of all names beyond the maximum.
@@ -24,7 +25,8 @@ impl Default for LabelNames {
 }
 
 impl LabelNames {
-    /// Creates an empty set of at most `names_max` names, beside the one of all further names.
+    /// Creates an empty set of at most `names_max` names. All further names share the label value
+    /// `other`.
     pub(super) fn of_at_most(names_max: usize) -> Self {
         Self { names: RwLock::default(), names_max }
     }

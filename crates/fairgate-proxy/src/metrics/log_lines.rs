@@ -7,7 +7,8 @@ use prometheus_client::metrics::counter::Counter;
 
 static LOST: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// Returns the counter of log lines that could not be written, or that came faster than they could be written.
+/// Returns the counter of lost log lines: those that could not be written, or that came faster than
+/// they were written.
 pub fn lost_log_lines() -> Counter {
     LOST.clone()
 }

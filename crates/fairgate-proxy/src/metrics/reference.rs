@@ -16,8 +16,9 @@ struct MetricDescription<'a> {
     labels: BTreeSet<&'a str>,
 }
 
-/// Compares the table between `<!-- NAME: … -->` and `<!-- /NAME -->` with the metrics of the registries, in which every
-/// family must have a series: the labels of an empty family cannot be seen.
+/// Compares the table between `<!-- NAME: … -->` and `<!-- /NAME -->` with the metrics of the
+/// registries. Every metric family must have a series, because the labels of an empty family cannot
+/// be seen.
 pub(super) fn check_table(name: &str, registries: &[&Registry]) {
     let mut text = String::new();
     for registry in registries {

@@ -1,7 +1,8 @@
 //! Label values for HTTP statuses.
 
-/// Returns the status itself if Fairgate or upstreams commonly send it, else the class of the status, such as `4xx`.
-/// The number of label values must be bounded, and an upstream may answer with any three digits.
+/// Returns the status itself if Fairgate or upstreams commonly send it, else the class of the
+/// status, such as `4xx`. An upstream may answer with any three digits, but the number of label
+/// values must be bounded.
 pub(super) fn status_label(status: u16) -> &'static str {
     const USUAL: [(u16, &str); 17] = [
         (200, "200"),

@@ -1,5 +1,5 @@
-//! Counters and histograms by tenant, for as many tenants as the configuration names. They are rendered only for a scrape
-//! with the admin token.
+//! Counters and histograms by tenant, for at most the number of tenants that the configuration
+//! states. They are rendered only for a scrape with the admin token.
 
 use std::sync::Arc;
 

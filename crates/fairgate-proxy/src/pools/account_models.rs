@@ -1,26 +1,28 @@
-//! Decides which workers an upstream with an account has in a pool, and which limits each of them has.
+//! Decides which workers an upstream with an account has in a pool, and which limits apply to each
+//! of them.
 //!
-//! Providers limit each model by itself. If one worker stood for all models of an account, the limit of one model would
-//! stop all others. In the core an upstream with an account is therefore one worker for each model that the pool sends
-//! to it. The worker has the name of the upstream if there is one model, else `UPSTREAM/MODEL`. A request is submitted
-//! with the workers of its model as its allow-list.
+//! Providers limit each model separately. If one worker stood for all models of an account, a
+//! reached limit of one model would stop all others. In the core an upstream with an account is
+//! therefore one worker for each model that the pool sends to it. The worker has the name of the
+//! upstream if there is one model, else `UPSTREAM/MODEL`. The submit of a request lists the workers
+//! of its model as allowed.
 //!
-//! Models are those of the configuration, under the upstream's names for them, so clients cannot add any. The first
-//! [`MODELS_MAX`] models of an account have limits of their own. All others share one state, and one worker
-//! `UPSTREAM/*`.
+//! Models are those of the configuration, under the upstream's names for them, so clients cannot
+//! add any. The first [`MODELS_MAX`] models of an account have limits of their own. All others
+//! share one set of limits, and one worker `UPSTREAM/*`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairgate_config::{Config, PoolConfig, UpstreamConfig};
 
-/// Greatest number of models of an account that have limits of their own.
+/// Maximum number of models of an account that have limits of their own.
 const MODELS_MAX: usize = 64;
-/// Name that stands for all models beyond the first [`MODELS_MAX`].
+/// Common name of all models beyond the first [`MODELS_MAX`].
 const REST: &str = "*";
 
-/// Name of an account, and of a model with limits of its own. `model` is `None` if all models share the account's
-/// limits.
+/// Identifies a set of limits by its account and its model. `model` is `None` if all models share
+/// the account's limits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AccountModelKey {
     pub(crate) account: Arc<str>,
@@ -51,8 +53,8 @@ pub(super) struct PlannedWorker {
     pub(super) first_slots: u64,
 }
 
-/// A model under whose name limits are kept, and the models of a pool that have these limits, as clients name them. The
-/// first part is `None` if the upstream's models have no limits of their own.
+/// The name under which limits are kept, and the models of a pool that share them, as clients name
+/// them. The name is `None` if the account's models share all limits.
 type ModelGroup = (Option<Arc<str>>, Vec<Box<str>>);
 
 /// The models of each account that have limits of their own.
@@ -113,34 +115,36 @@ impl AccountModels {
         planned.collect()
     }
 
-    /// Returns the model under whose name the limits of `model` are kept.
+    /// Returns the name under which the limits of `model` are kept: the model's own, or `*`.
     fn state_of(&self, account: &str, model: &str) -> Arc<str> {
         let known = self.0.get(account).into_iter().flatten().find(|known| ***known == *model);
         known.cloned().unwrap_or_else(|| REST.into())
     }
 }
 
-/// Returns true if each model of an upstream with an account has limits of its own. False if the account's limits are
-/// shared, and for a pool of leases, which has one worker for all models because its clients may name any model.
+/// Returns true if each model of an upstream with an account has limits of its own. Returns false
+/// if the models share the account's limits. Also returns false for a pool of leases, which has one
+/// worker for all models because its clients may name any model.
 fn is_split(upstream: &UpstreamConfig) -> bool {
     !upstream.quota.shared_limits && !upstream.is_leased
 }
 
-/// Returns the first slots per rank of the worker at index `place`, if the slots of an upstream are divided equally
-/// among `count` workers.
+/// Returns the first slots per rank of the worker at index `place`, when the slots of an upstream
+/// are divided equally among `count` workers.
 fn first_slots(upstream: &UpstreamConfig, place: usize, count: usize) -> u64 {
     let Some(slots) = upstream.slots else { return u64::MAX };
     let (place, count) = (place as u64, (count as u64).max(1));
     slots / count + u64::from(place < slots % count)
 }
 
-/// Returns the name of the account that an upstream uses. This is the account that the upstream's configuration names.
-/// If it names none, a hosted or leased upstream has an account of its own, and any other upstream has none. Workers
-/// that are made from an upstream use the upstream's credential, and therefore its account.
+/// Returns the name of the account that an upstream uses: the account that its configuration names.
+/// If it names none, a hosted or leased upstream has an account of its own, and any other upstream
+/// has none. Workers that are made from an upstream use the upstream's credential, and therefore
+/// its account.
 pub(super) fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
     match &upstream.quota.account {
         Some(account) => Some(account.as_str().into()),
-        // The configuration allows no such account name.
+        // A configured account name cannot contain a space, so there is no conflict.
         None => (upstream.quota.is_hosted() || upstream.is_leased)
             .then(|| format!("upstream {}", upstream.name_in_file()).into()),
     }

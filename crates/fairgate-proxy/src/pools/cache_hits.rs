@@ -1,4 +1,4 @@
-//! Cached tokens that a worker's answers report, and the tokens that the pool expected to be cached.
+//! Counts the cached tokens that a worker's answers report, beside those that the pool expected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,8 @@ pub struct CacheView {
 }
 
 impl CacheHits {
-    /// Counts an answer that reported `cached` of its `input` tokens as cached, while the pool had expected `expected`.
+    /// Counts an answer that reported `cached` of its `input` tokens as cached. The pool had
+    /// expected `expected` tokens.
     pub(crate) fn count(&self, input: u64, cached: u64, expected: u64) {
         let CacheHitCounts { input: inputs, cached: hits, expected: expectations } = &*self.0;
         inputs.fetch_add(input, Ordering::Relaxed);

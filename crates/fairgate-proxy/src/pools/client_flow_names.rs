@@ -1,4 +1,4 @@
-//! Agent and session names that clients choose. The number of flows that one key can create is bounded.
+//! Limits the number of flows that one key can create by naming agents and sessions.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

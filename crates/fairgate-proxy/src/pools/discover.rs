@@ -1,5 +1,5 @@
-//! Finds workers by DNS, where each address of a name is one worker. Names are looked up at intervals, independently of
-//! requests.
+//! Finds workers by DNS: each address of a name is one worker. Names are looked up at intervals,
+//! independently of requests.
 //!
 //! The system's resolver is used, because it knows `/etc/hosts`, search domains and the other settings of the machine.
 //! The resolver does not report the time to live of an answer, so names are looked up at a configured interval. The
@@ -25,10 +25,11 @@ const REVIEW_EVERY: Duration = Duration::from_secs(1);
 /// Number of answers in a row that must lack an address before its worker is drained. A single answer may come from a
 /// DNS server with old data.
 const MISSES_MAX: u32 = 2;
-/// Longest wait for a DNS answer. The system's resolver may wait minutes for servers that are gone.
+/// Maximum wait for a DNS answer. The system's resolver may wait minutes for servers that no longer
+/// exist.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Greatest number of addresses of one name. The number is bounded because each address becomes a worker, which needs
-/// connections and memory of the prefix index.
+/// Maximum number of addresses of one name. Each address becomes a worker, which needs connections
+/// and memory for the prefix index.
 const ADDRESSES_MAX: usize = 1024;
 const UNKNOWN: &str = "a name could not be looked up; the workers that were found last stay";
 const REFUSED: &str = "workers that were found cannot be put to use";
@@ -66,7 +67,7 @@ struct DiscoveredName {
 /// Addresses of a name. An address stays until [`MISSES_MAX`] answers in a row lacked it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct KnownAddresses {
-    /// Number of answers in a row that lacked the address, by address.
+    /// Number of answers in a row without the address, by address.
     misses: BTreeMap<IpAddr, u32>,
 }
 
@@ -151,7 +152,7 @@ async fn apply_answer(
     dns: &str,
     answer: io::Result<BTreeSet<IpAddr>>,
 ) {
-    // The upstream may have been removed from the file, or have another name by now.
+    // Meanwhile the upstream may have been removed from the file, or may use another name.
     let Some(name) = names.get_mut(&upstream).filter(|name| name.config.dns == dns) else { return };
     name.asked = false;
     let complain = |what: &'static str, error: String| {

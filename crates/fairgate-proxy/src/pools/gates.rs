@@ -69,7 +69,7 @@ pub fn journal_folder(journal: &JournalConfig, pool: &str) -> PathBuf {
     journal.folder.join(file_name(pool))
 }
 
-/// Sets a state file with unusable content aside, so that the pool can start without it.
+/// Renames a state file with unusable content, so that the pool can start without it.
 fn set_state_aside(problem: StateFileError) -> Result<(), StateFileError> {
     let Some(file) = problem.damaged_file().map(Path::to_path_buf) else { return Err(problem) };
     let renamed = state_files::set_aside(&file, &problem, "the pool's scores start at 0");
@@ -97,8 +97,8 @@ pub(super) fn changed_worker(
     name: &str,
     slots: u64,
 ) -> WorkerChange {
-    // A batch size cannot be removed again; `u64::MAX` has the same effect, because no prefill exceeds a fraction of
-    // it.
+    // The core has no event that removes a batch size. `u64::MAX` has the same effect, because no
+    // prefill exceeds a fraction of it.
     let batch_tokens = Tokens(now.batch_tokens.unwrap_or(u64::MAX));
     WorkerChange {
         ranks: (before.ranks != now.ranks).then_some(now.ranks),

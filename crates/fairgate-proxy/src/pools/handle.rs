@@ -41,19 +41,20 @@ pub struct PoolHandle {
     pub(super) setup: ArcSwap<PoolSetup>,
     pub(crate) estimator: TokenEstimator,
     pub(crate) names: ClientFlowNames,
-    /// Price of the time that a request holds a slot.
+    /// Price of the time for which a request holds a slot.
     pub(crate) slot_time_price: SlotTimePrice,
     /// Usage of the pool's requests, by tenant and tier.
     pub spending: TenantSpending,
     /// Reporter of the observed state of workers to the pool's scheduler.
     pub(crate) reporter: Arc<WorkerReporter>,
-    /// Costs of requests as if nothing were cached, which tenants see.
+    /// Costs of requests as if nothing were cached. Tenants see these costs.
     pub uncached_costs: Arc<UncachedCosts>,
-    /// Assumed contents of the workers' caches.
+    /// The assumed contents of the workers' caches.
     pub(crate) caches: Arc<WorkerCaches>,
     /// Numbers of queued requests, by model.
     pub(super) queued: QueuedByModel,
-    /// Number of times at which the scheduler began new books, because the policy or the unit changed.
+    /// Number of times at which the scheduler's scores started again from 0, because the policy or
+    /// the unit changed.
     pub(super) books_begun: AtomicU64,
 }
 
@@ -83,13 +84,13 @@ pub struct PoolSetup {
     /// Configuration of the pool.
     pub config: PoolConfig,
     pub(crate) weights: TokenWeights,
-    /// Terms that hold while the pool has no own worker, because none was found yet.
+    /// Terms that apply while the pool has no own worker, because none was found yet.
     start_terms: WorkerTimeTerms,
     /// Tokenizer table that counts input tokens; `None` if input tokens are estimated from bytes.
     pub(crate) tokens: Option<TokenizerTable>,
     pub(crate) workers: Vec<Arc<PoolWorker>>,
-    /// True if the policy shares by the agent that clients name. The fields `by_session` and `by_class` mean the
-    /// equivalent for sessions and classes.
+    /// True if the policy shares by the agents that clients name. The next two fields say the same
+    /// of sessions and classes.
     pub(crate) by_agent: bool,
     pub(crate) by_session: bool,
     pub(crate) by_class: bool,
@@ -97,8 +98,8 @@ pub struct PoolSetup {
     pub(crate) class_names: Vec<Box<str>>,
     /// True if a class name that the policy does not list means the policy's default class.
     pub(crate) lists_classes: bool,
-    /// Classes and families that a key without a list of classes may name if classes have a strict order; such a key
-    /// may name no others. `None` if classes have no strict order, so that such a key may name any class.
+    /// Classes and families that a key without a list of classes may name, if classes have a strict
+    /// order. `None` if they have no strict order; such a key may then name any class.
     pub strict_defaults: Option<Vec<Box<str>>>,
     /// Names of the class or family that a request gets if it names none. Every key may name these.
     pub default_classes: Vec<Box<str>>,
@@ -112,18 +113,19 @@ pub struct PoolSetup {
     pub(crate) is_hosted: bool,
     /// True if any worker of the pool has a tier above 0.
     pub(crate) has_hosted_tier: bool,
-    /// True if first tokens are reported to the core. This is done if a class counts requests in prefill, or if a
-    /// prefix index knows the cached tokens of several workers, because prefill is then the work that a worker still
-    /// has to do.
+    /// True if first tokens are reported to the core. This is done in two cases: a class counts
+    /// requests in prefill, or a prefix index knows the cached tokens of several workers, so that
+    /// prefill is the work that a worker still has to do.
     ///
-    /// Otherwise first tokens are not reported. A worker's "prefill" is then the input of all requests in flight on it,
-    /// and a request goes to the worker with the fewest tokens in flight. If first tokens were reported, a worker with
-    /// many long answers under way would look as idle as an empty one.
+    /// Otherwise first tokens are not reported. A worker's "prefill" is then the input of all
+    /// requests in flight on it, and a request goes to the worker with the fewest tokens in flight.
+    /// If first tokens were reported, a worker with many long answers in progress would seem as
+    /// idle as an empty one.
     pub(crate) reports_first_token: bool,
 }
 
-/// An upstream as a worker of one pool. An upstream with an account has one worker for each model
-/// (`account_models.rs`).
+/// A worker of one pool, made from an upstream. An upstream with an account has one worker for each
+/// model (`account_models.rs`).
 pub(crate) struct PoolWorker {
     /// Name of the worker in the core: that of the upstream, or `UPSTREAM/MODEL`.
     pub(crate) name: Arc<str>,
@@ -139,12 +141,12 @@ pub(crate) struct PoolWorker {
     pub(crate) in_flight: LiveCount,
     /// True if an operator drains the worker, so that it gets no new requests.
     pub(crate) is_drained: bool,
-    /// Cached tokens that the worker's answers report.
+    /// Counts of the cached tokens that the worker's answers report.
     pub(crate) hits: CacheHits,
     /// Meter of the worker's time; `None` for hosted workers, and if the pool does not observe its workers and states no
     /// prices.
     pub(crate) meter: Option<Arc<WorkerMeter>>,
-    /// Slots of the worker over all pools and upstreams, for its meter.
+    /// Slots of the worker's address over all pools and upstreams, for the meter.
     pub(crate) metered_slots: AddressSlots,
     /// True if the pool expects cached tokens on the worker, because the pool has a prefix index or sticky sessions.
     pub(crate) expects_hits: bool,
@@ -193,11 +195,12 @@ pub struct WorkerView {
     pub cache: Option<CacheView>,
     /// Assumed size of the worker's cache; `None` if the pool has no prefix index.
     pub cache_size: Option<CacheSizeView>,
-    /// Tier of the worker: 0 is an own worker; higher tiers are used when no lower one has room.
+    /// Tier of the worker. Tier 0 is an own worker; higher tiers are used when no lower one has
+    /// room.
     pub tier: u32,
-    /// Limits of the provider's account that the worker uses; `None` if it uses no account. If each of its models has
-    /// limits of its own, this view has no rates, and shows a pause or a reason only if it concerns all of these
-    /// models.
+    /// Limits of the provider's account that the worker uses; `None` if it uses no account. If each
+    /// of its models has limits of its own, this view has no rates, and it shows a pause or a
+    /// reason only if that concerns all of these models.
     pub quota: Option<QuotaView>,
     /// Limits of each model, with the model's name at the provider. Empty if the worker has one model, or if all models
     /// share their limits.
@@ -294,8 +297,8 @@ impl PoolSetup {
         self.config.cost.unit
     }
 
-    /// Returns the terms on which the scheduler expects requests to cost, whichever worker they go to. A hosted worker
-    /// has no time of its own, so its requests cost the same.
+    /// Returns the terms that give the expected cost of a request, whichever worker it goes to. A
+    /// hosted worker has no time of its own, so its requests are counted by the same terms.
     pub(crate) fn expected_terms(&self) -> CostTerms {
         match self.unit() {
             CostUnit::Tokens => CostTerms::Tokens,
@@ -304,7 +307,7 @@ impl PoolSetup {
         }
     }
 
-    /// Returns the terms on which an attempt on this worker is counted from now on.
+    /// Returns the terms by which an attempt that starts now on this worker is counted.
     pub(crate) fn attempt_terms(&self, worker: &PoolWorker) -> AttemptTerms {
         let Some(meter) = &worker.meter else { return AttemptTerms::of(self.expected_terms()) };
         match self.unit() {
@@ -320,8 +323,9 @@ impl PoolSetup {
         }
     }
 
-    /// Returns the terms on which an attempt is settled that got its slot on `granted`: the same, or those of now if these
-    /// were a guess.
+    /// Returns the terms by which an attempt is settled. `granted` are its terms at the grant. They
+    /// are returned unchanged, unless they were a guess; then the present terms of the worker are
+    /// returned.
     pub(crate) fn settlement_terms(
         &self,
         worker: &PoolWorker,
@@ -331,7 +335,7 @@ impl PoolSetup {
             return granted;
         }
         let now = self.attempt_terms(worker);
-        // A change of the unit concerns later attempts only.
+        // A change of the unit applies only to later attempts.
         if discriminant(&now.cost) == discriminant(&granted.cost) { now } else { granted }
     }
 
@@ -341,7 +345,7 @@ impl PoolSetup {
         let part = self.config.capacity.div_ceil(workers);
         let own = self.workers.iter().filter_map(|worker| {
             let terms = WorkerTimeTerms::of(&worker.meter.as_ref()?.price_set());
-            // Not those of the whole address, which other pools and names may use too.
+            // Slots of the upstream only: other pools and upstreams may use the same address.
             Some((terms, worker.upstream.total_slots().unwrap_or(part)))
         });
         WorkerTimeTerms::mean(&own.collect::<Vec<_>>()).unwrap_or(self.start_terms)
@@ -352,8 +356,8 @@ impl PoolSetup {
         worker_time::in_order(&self.mean_terms().prices)
     }
 
-    /// Returns the part of a request's input that is expected to be cached, from what was reported of the recent
-    /// requests of this tenant and model.
+    /// Returns the number of input tokens that are expected to be cached, from the cached part that
+    /// was reported for the recent requests of this tenant and model.
     pub(crate) fn usually_cached(&self, tenant: &str, model: &str, input: u64) -> u64 {
         let mut meters = self.workers.iter().filter_map(|worker| worker.meter.as_ref());
         let Some(typical) = meters.find_map(|meter| meter.typical_request(tenant, model)) else {
@@ -400,8 +404,8 @@ impl PoolSetup {
         self.workers.iter().find(|worker| &*worker.name == name)
     }
 
-    /// Returns the name that the core uses for the worker of this upstream that gets requests for this model. Returns
-    /// the upstream's name if the pool has no such worker.
+    /// Returns the name in the core of this upstream's worker for this model. Returns the
+    /// upstream's name if the pool has no such worker.
     pub(crate) fn name_in_core<'a>(&'a self, upstream: &'a str, model: &str) -> &'a str {
         let is_it =
             |worker: &&Arc<PoolWorker>| &*worker.upstream.name == upstream && worker.serves(model);
@@ -414,10 +418,11 @@ impl PoolSetup {
         self.workers.is_empty() || self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
     }
 
-    /// Returns the names in the core of the workers that a request may go to: those that serve this model, speak this
-    /// dialect and were not tried yet. If `hosted` is false, only workers of tier 0. If `listed` is given, only workers
-    /// of the listed upstreams. Returns `None` if a request may go to all workers of the pool, including those that are
-    /// added while it waits.
+    /// Returns the names in the core of the workers that a request may go to: those that serve this
+    /// model, speak this dialect and were not tried yet. If `hosted` is false, only workers of tier
+    /// 0 are returned. If `listed` is given, only workers of the listed upstreams are. Returns
+    /// `None` if a request may go to all workers of the pool, including those that are added while
+    /// it waits.
     pub(crate) fn allowed(
         &self,
         model: &str,
@@ -464,8 +469,8 @@ fn class_names(config: &PoolConfig) -> Vec<Box<str>> {
     names
 }
 
-/// Returns the names that a key without a list of classes may use if classes have a strict order, which are only the
-/// default family or class. `None` if classes have no strict order.
+/// Returns the names that a key without a list of classes may use if classes have a strict order:
+/// only the default family or class. `None` if classes have no strict order.
 fn strict_defaults(config: &PoolConfig) -> Option<Vec<Box<str>>> {
     let of_tree = policy_queries::strict_defaults(&config.policy)?;
     match &config.classes {
@@ -488,7 +493,7 @@ impl PoolHandle {
         self.setup.load()
     }
 
-    /// Returns the number of times at which the scheduler began new books.
+    /// Returns the number of times at which the scheduler's scores started again from 0.
     pub(crate) fn books_begun(&self) -> u64 {
         self.books_begun.load(Ordering::Acquire)
     }
@@ -512,8 +517,8 @@ impl PoolHandle {
         setup.workers.chunk_by(same).map(|workers| upstream_view(workers, &self.caches)).collect()
     }
 
-    /// Returns what is known of the time of each worker that has a meter. A worker with several names in the pool is shown
-    /// once, with all of them.
+    /// Returns the measured times and prices of each worker that has a meter. A worker with several
+    /// names in the pool is returned once, with all its names.
     pub fn calibration(&self) -> Vec<WorkerCalibration> {
         let setup = self.setup.load();
         let serves = |model: &str| {
@@ -537,7 +542,8 @@ impl PoolHandle {
         metered.iter().map(of).collect()
     }
 
-    /// Returns true if the pool counts by prices that are learned.
+    /// Returns true if the pool counts worker time and at least one of its workers has learned
+    /// prices.
     pub(crate) fn learns_prices(&self) -> bool {
         let setup = self.setup.load();
         let mut meters = setup.workers.iter().filter_map(|worker| worker.meter.as_ref());
@@ -551,7 +557,7 @@ impl PoolHandle {
 }
 
 impl PoolWorker {
-    /// Returns true if both workers have the same address. A worker at another address has another cache.
+    /// Returns true if both workers have the same address, and therefore the same cache.
     pub(super) fn has_same_address(&self, other: &Self) -> bool {
         let (here, there) = (&self.upstream.config, &other.upstream.config);
         (&here.url, here.connect_to) == (&there.url, there.connect_to)

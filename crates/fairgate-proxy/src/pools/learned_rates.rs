@@ -1,6 +1,7 @@
-//! Keeps learned rates across restarts, in `data_dir/state/learned-rates.json`. The file holds requests per minute by
-//! `ACCOUNT/MODEL`, or by account if all of its models share their limits. Earlier versions stored rates of whole
-//! accounts only. Such a rate applies to each model of the account until the model has one of its own.
+//! Keeps learned rates across restarts, in `data_dir/state/learned-rates.json`. The file holds
+//! requests per minute by `ACCOUNT/MODEL`, or by account if all of its models share their limits.
+//! Earlier versions stored rates of whole accounts only. Such a rate applies to each model of the
+//! account until a rate is learned for the model itself.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -52,9 +53,10 @@ pub(crate) async fn keep(
     }
 }
 
-/// Returns the rates to keep: those of the served accounts and models, and old ones that may be needed again. An old
-/// rate of one model is kept only while its account is not served, so that the file does not grow with every model that
-/// was ever configured. An old rate of a whole account is always kept.
+/// Returns the rates to keep: those of the served accounts and models, and old ones that may be
+/// needed again. An old rate of one model is kept only while its account is not served. Otherwise
+/// the file would grow with every model that was ever configured. An old rate of a whole account is
+/// always kept.
 fn updated(
     before: &BTreeMap<String, u64>,
     served: &BTreeMap<String, Option<u64>>,

@@ -14,8 +14,8 @@ const FILE: &str = "workers.json";
 /// Greatest size of the file that is read, in bytes; far more than any real number of workers needs.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads the file. A damaged file is set aside, with a warning. A file that cannot be read at all is an error, because
-/// without it requests would be sent to drained workers.
+/// Reads the file. A file with damaged content is renamed, with a warning. A file that cannot be
+/// read at all is an error, because without it requests would be sent to drained workers.
 pub(super) fn read(data_dir: &Path) -> Result<OperatorChanges, io::Error> {
     let path = path(data_dir);
     let Some(content) = state_files::read(&path, FILE_BYTES_MAX)? else {

@@ -39,12 +39,13 @@ fn collect_classes(node: &PolicyNode, names: &mut Vec<Box<str>>) {
     node.nodes_inside().for_each(|node| collect_classes(node, names));
 }
 
-/// Returns the classes that a key without a list of classes may name if classes have a strict order. Only a class that
-/// is the default of every bands node by class may be named, so the result has one class or none. `None` if the policy
-/// has no bands node by class, so that the key may name any class.
+/// Returns the classes that a key without a list of classes may name if classes have a strict
+/// order. Such a key may name only a class that is the default of every bands node by class, so the
+/// result has one class or none. `None` if the policy has no bands node by class; the key may then
+/// name any class.
 ///
-/// Bands nodes by other attributes need no right, because the tenant, group and project of a request follow from its
-/// key, and agents and sessions share only below a tenant or key.
+/// Bands nodes by other attributes need no such right. A request's tenant, group and project follow
+/// from its key, and a policy may share by agents and sessions only below a tenant or key.
 pub(super) fn strict_defaults(policy: &Policy) -> Option<Vec<Box<str>>> {
     let mut defaults = Vec::new();
     collect_strict_defaults(policy.root(), &mut defaults);
@@ -65,8 +66,9 @@ fn collect_strict_defaults<'a>(node: &'a PolicyNode, defaults: &mut Vec<&'a str>
     node.nodes_inside().for_each(|node| collect_strict_defaults(node, defaults));
 }
 
-/// Returns the class that a request gets in every node by class if it names none. Every key may name this class. Empty
-/// if the policy has no node by class, if nodes have different defaults, or if a node makes a class of every name.
+/// Returns the class that a request gets in every node by class if it names none. Every key may
+/// name this class. The result is empty if the policy has no node by class, if nodes have different
+/// defaults, or if a node makes every name a class of its own.
 pub(super) fn default_classes(policy: &Policy) -> Vec<Box<str>> {
     let mut defaults = Vec::new();
     collect_defaults(policy.root(), &mut defaults);
@@ -94,8 +96,8 @@ pub fn is_band(policy: &Policy, by: Attribute, name: &str) -> bool {
     })
 }
 
-/// Returns true if the policy has a share node by this attribute that uses the weights of the directory, which is a
-/// node that does not list its classes.
+/// Returns true if the policy has a share node by this attribute that uses the weights of the
+/// directory. Such a node does not list its classes.
 pub fn takes_weights(policy: &Policy, by: Attribute) -> bool {
     any(policy.root(), &|node| match node {
         PolicyNode::Share(share) => share.by == by && share.classes.is_empty(),
@@ -134,7 +136,8 @@ pub(super) fn class_of(policy: &Policy, named: Option<&str>) -> Option<Arc<str>>
     first_by(policy.root(), Attribute::Class).map(|node| node.flow_of(named).into())
 }
 
-/// Returns true if the first node by class lists its classes, so that any other name means the default class.
+/// Returns true if the first node by class lists its classes, so that any other name stands for the
+/// default class.
 pub(super) fn lists_classes(policy: &Policy) -> bool {
     first_by(policy.root(), Attribute::Class).is_some_and(|node| node.default_class().is_some())
 }

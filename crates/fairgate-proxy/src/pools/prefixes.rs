@@ -1,12 +1,13 @@
-//! Index of the prompt prefixes that each worker of a pool has cached. The index itself is in `fairgate-prefix`; this
-//! module connects the index to a pool.
+//! Connects the prefix index of `fairgate-prefix` to a pool. The index knows the prompt prefixes
+//! that each worker of the pool has cached.
 //!
-//! The index makes no decisions. When a request is submitted, the core gets the number of its tokens that each worker
-//! has cached, and weighs them against load.
+//! The index makes no decisions. With each submit, the core gets the number of the request's tokens
+//! that each worker has cached, and weighs these numbers against the load.
 //!
-//! The cached tokens are an assumption that is fixed at the submit. They are looked up once, with the cost and the
-//! class that follow from them, and are in the journal. The numbers of the answer settle the request and correct the
-//! index. A worker that cannot be reached, or whose metrics show another process, is assumed to hold nothing.
+//! The cached tokens are an assumption that is fixed at the submit. They are looked up once, with
+//! the cost and the class that follow from them, and are in the journal. The cached tokens that the
+//! answer reports settle the request and correct the index. If a worker cannot be reached, or its
+//! metrics show that its process has changed, its cache is assumed to be empty.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -30,8 +31,8 @@ const BLOCK_MEMORY_BYTES: u64 = 100;
 /// Index of the prefixes that the workers of a pool have cached.
 pub(crate) struct PoolPrefixIndex {
     key: SecretKey,
-    /// Random seed of the hashes by which the index divides tenants into cohorts. The reports of a cohort are counted
-    /// together, and no tenant can choose its cohort.
+    /// Random seed of the hashes by which the index divides tenants into cohorts. The cache reports
+    /// of a cohort are counted together. Because of the seed, no tenant can choose its cohort.
     origins: RandomState,
     config: PrefixIndexConfig,
     known: Mutex<PrefixIndexState>,
@@ -58,7 +59,7 @@ pub struct CacheSizeView {
 /// request is queued.
 pub(crate) struct RequestPrefix {
     chain: PromptChain,
-    /// Hash of the tenant.
+    /// Hash of the tenant's name.
     origin: u64,
     /// Cached tokens by worker; workers without cached tokens are left out.
     pub(crate) cached: Vec<(Arc<str>, Tokens)>,
@@ -91,8 +92,8 @@ impl SentPrompt {
     }
 }
 
-/// Assumptions about the workers' caches, from a prefix index or from sticky sessions, if the pool has them. A reload
-/// may switch the index and the sessions on or off.
+/// Assumptions about the workers' caches, from a prefix index or from sticky sessions; the pool may
+/// have neither. A reload may switch the index and the sessions on or off.
 #[derive(Default)]
 pub(crate) struct WorkerCaches {
     index: ArcSwapOption<PoolPrefixIndex>,
@@ -162,7 +163,7 @@ impl PoolPrefixIndex {
     }
 
     fn known(&self) -> MutexGuard<'_, PrefixIndexState> {
-        // At worst, a panic leaves a wrong belief about a cache.
+        // A panic can leave a wrong assumption about a cache, but no worse damage.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -187,7 +188,7 @@ impl PoolPrefixIndex {
         }
     }
 
-    /// Returns the tenants that share cached prompts: all, or none.
+    /// Returns whether all tenants of the pool share cached prompts, or each tenant has its own.
     pub(crate) fn scope(&self) -> PrefixScope {
         self.config.scope
     }

@@ -36,7 +36,7 @@ use crate::upstream::{
 };
 use crate::worker_reporter::WorkerReporter;
 
-/// Greatest number of (tenant, model) pairs whose output length a pool remembers.
+/// Maximum number of (tenant, model) pairs whose output length a pool remembers.
 const ESTIMATED_NAMES_MAX: usize = 16_384;
 
 /// Reason why the pools cannot be started or changed as configured.
@@ -99,7 +99,7 @@ pub struct PreparedPools {
     staff: OwnedMutexGuard<WorkerSources>,
     file: Arc<Config>,
     roster: WorkerRoster,
-    /// Way in which workers are removed if the next configuration does not have them.
+    /// How the workers are removed that the next configuration does not have.
     pub(super) removal: WorkerRemoval,
     upstreams: HashMap<Arc<str>, PreparedUpstream>,
     models: AccountModels,
@@ -305,7 +305,7 @@ impl Pools {
 }
 
 impl PreparedPools {
-    /// Returns the meters of all workers. Those of the pools that are served until now stay.
+    /// Returns the meters of all workers. Meters of the currently served pools are kept.
     fn meters(&self, before: &ServedPools) -> WorkerMeters {
         let pools: Vec<&PoolConfig> = self.pools.iter().map(|pool| &pool.config).collect();
         let upstream = |name: &str| self.upstreams.get(name).map(|made| made.upstream().clone());
@@ -324,7 +324,7 @@ struct WorkerInputs<'a> {
 }
 
 impl WorkerInputs<'_> {
-    /// Creates the workers of a pool. Workers of one upstream are next to each other.
+    /// Creates the workers of a pool. Workers of one upstream are adjacent.
     fn of(
         self,
         config: &PoolConfig,
@@ -340,7 +340,8 @@ impl WorkerInputs<'_> {
         planned
             .map(|(upstream, planned)| {
                 let PlannedWorker { name, limits, models, first_slots } = planned;
-                // A worker that stays keeps its in-flight count, even if its upstream was created again.
+                // A worker that is kept also keeps its in-flight count, even if its upstream was
+                // created again.
                 let same = before.iter().find(|worker| worker.name == name);
                 let in_flight =
                     same.map_or_else(LiveCount::default, |worker| worker.in_flight.clone());
@@ -407,8 +408,9 @@ async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> 
     }
 }
 
-/// Makes a pool without workers require a worker for each grant. A pool that never had a worker grants requests without
-/// one. That would be wrong for a pool whose workers are still to be found by DNS.
+/// Makes a pool without workers require a worker for each grant. Without this, a pool that never
+/// had a worker would grant requests without one. That would be wrong for a pool whose workers DNS
+/// has not found yet.
 async fn require_workers(gate: &Gate) {
     for state in [WorkerState::Drain, WorkerState::Gone] {
         let name = "none".into();
@@ -422,8 +424,9 @@ fn worker_state_change(worker: &PoolWorker, state: WorkerState) -> WorkerChange 
     WorkerChange { name, state: Some(state), ..WorkerChange::default() }
 }
 
-/// Returns the event for a worker that is new or has changed; `None` if nothing changed. If this process observes the
-/// pool, the event does not end a drain: the reporter does so, because it knows if the worker is up.
+/// Returns the event for a worker that is new or has changed; `None` if nothing changed. If this
+/// process observes the pool, the reporter ends a drain instead of this event, because the reporter
+/// knows whether the worker is up.
 fn worker_change(
     worker: &PoolWorker,
     before: Option<&Arc<PoolWorker>>,
@@ -488,7 +491,7 @@ async fn update_pool(
         }
     }
     if old.config.policy != next.config.policy || old.unit() != next.unit() {
-        // A policy begins with empty books, also if it is the same as before.
+        // A new policy starts with empty scores, even if it equals the one before.
         let _ = pool.gate.set_policy(next.config.policy.clone()).await;
         pool.books_begun.fetch_add(1, Ordering::AcqRel);
     }
@@ -513,7 +516,7 @@ async fn remove_from_pool(pool: Arc<PoolHandle>, worker: Arc<PoolWorker>, remova
         {
             let _ = pool.gate.change_worker(worker_state_change(&worker, WorkerState::Gone)).await;
         }
-        // Its slots counted towards the capacity until now.
+        // The worker's slots counted towards the capacity until now.
         pool.reporter.remove_departing(&worker);
         pool.reporter.report_capacity().await;
     });

@@ -1,9 +1,9 @@
-//! The roster: workers that an operator added or DNS found, and operators' changes to workers, such as drains. None of
-//! this is in the configuration file.
+//! The roster: workers that an operator added or DNS found, and operators' changes to workers, such
+//! as drains. The configuration file has none of these.
 //!
-//! Every change of the roster makes a new configuration from the file and the roster, which is put in force exactly
-//! like a reload. A worker that is added, found, removed or gone from DNS is therefore handled by the same code as a
-//! worker of the file.
+//! Every change of the roster makes a new configuration from the file and the roster. It is put in
+//! force exactly like a reload. So the same code handles workers of the file and workers that are
+//! added, found by DNS or removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -109,8 +109,8 @@ impl WorkerSource {
 }
 
 impl AddedWorker {
-    /// Returns the configuration of the upstream for this worker. `None` if the worker's URL is no longer valid,
-    /// although the URL was checked when the worker was added.
+    /// Returns the configuration of the upstream for this worker. `None` if the worker's URL is not
+    /// valid any more, although it was valid when the worker was added.
     pub(super) fn upstream(&self, like: &UpstreamConfig) -> Option<UpstreamConfig> {
         Some(UpstreamConfig {
             name: self.name.clone(),
@@ -147,7 +147,7 @@ pub(super) fn found_name(upstream: &str, address: IpAddr) -> String {
 }
 
 impl WorkerRoster {
-    /// Returns the configuration to serve, which is that of the file with all workers of the roster.
+    /// Returns the configuration to serve: that of the file, with all workers of the roster.
     pub(super) fn applied_to(&self, file: &Config) -> Config {
         let mut next = Config { upstreams: Vec::new(), ..file.clone() };
         let mut taken: BTreeSet<String> =
@@ -197,7 +197,7 @@ impl WorkerRoster {
                 Some(upstream.slots?.saturating_mul(upstream.ranks.into()))
             };
             let sum = pool.workers.iter().filter_map(slots).fold(0, u64::saturating_add);
-            // With a capacity of 0 the pool could never grant anything, and would not say why.
+            // With a capacity of 0 the pool could never grant anything, and would give no reason.
             pool.capacity = sum.max(1);
         }
         next
@@ -220,7 +220,7 @@ impl WorkerRoster {
         lost.collect()
     }
 
-    /// Returns true if the worker gets no new requests.
+    /// Returns true if an operator drains the worker, so that it gets no new requests.
     pub(super) fn is_drained(&self, pool: &str, worker: &str) -> bool {
         self.changes.drained.contains(&(pool.to_owned(), worker.to_owned()))
     }
@@ -234,7 +234,7 @@ impl WorkerRoster {
         }
     }
 
-    /// Removes the addresses of upstreams that are no longer found by DNS.
+    /// Removes the addresses of upstreams that the file no longer finds by DNS.
     pub(super) fn retain_discovered(&mut self, file: &Config) {
         let looked_up = |name: &String| {
             file.upstreams.iter().any(|it| it.name == *name && it.discover.is_some())

@@ -1,4 +1,4 @@
-//! Worker of each session's last request, for pools without a prefix index.
+//! Remembers the worker of each session's last request, for pools without a prefix index.
 //!
 //! The earlier turns of a conversation are in the cache of the worker that answered them. For the session's next
 //! request, the core therefore assumes that the tokens of these turns are cached on that worker, and weighs them
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairgate_core::units::Tokens;
 
-/// Greatest number of sessions that a pool remembers; each needs about 200 bytes.
+/// Maximum number of sessions that a pool remembers. Each needs about 200 bytes.
 const SESSIONS_MAX: usize = 65_536;
-/// Greatest number of sessions of one key, so that a client that names a new session with every request evicts only the
-/// sessions of its own key.
+/// Maximum number of sessions of one key. A client that names a new session with every request can
+/// therefore evict only the sessions of its own key.
 const SESSIONS_PER_KEY_MAX: usize = 4_096;
 
 /// The sessions of a pool, each with its last worker.
@@ -29,15 +29,15 @@ struct SessionTable {
     by_age: BTreeMap<Age, SessionId>,
     /// Sessions of each key, ordered by the end of their last request.
     by_key: HashMap<Arc<str>, BTreeMap<Age, SessionId>>,
-    /// Sequence number of each worker's current incarnation. It changes when a worker restarts, cannot be reached, or
-    /// is removed and added again, because the worker's cache is then lost.
+    /// Number of each worker's current incarnation. The number changes when a worker restarts,
+    /// cannot be reached, or is removed and added again, because its cache is then lost.
     incarnations: HashMap<Arc<str>, Incarnation>,
     clock: u64,
 }
 
 /// Hash of a key's id and a session name. The hash is kept instead of the name, because names may be long.
 type SessionId = [u8; 16];
-/// Logical time: the number of changes of the table before this one.
+/// A time that counts the changes of the table.
 type Age = u64;
 type Incarnation = u64;
 
@@ -59,11 +59,11 @@ pub(crate) struct LastWorker {
 
 impl StickySessions {
     fn known(&self) -> MutexGuard<'_, SessionTable> {
-        // At worst, a panic leaves a wrong guess.
+        // A panic can leave a wrong guess, but no worse damage.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the pool's workers. Sessions whose last worker is not among them are no longer found.
+    /// Sets the pool's workers. Sessions whose last worker has left are no longer found.
     pub(super) fn set_workers<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) {
         let names: HashSet<&Arc<str>> = names.collect();
         let known = &mut *self.known();
@@ -105,8 +105,8 @@ impl StickySessions {
         known.sessions.insert(id, last);
     }
 
-    /// Invalidates the sessions of a worker that has restarted or cannot be reached, because its cache is empty when it
-    /// is back.
+    /// Invalidates the sessions of a worker that has restarted or cannot be reached, because its
+    /// cache will be empty.
     pub(super) fn forget(&self, worker: &str) {
         let known = &mut *self.known();
         if let Some(life) = known.incarnations.get_mut(worker) {

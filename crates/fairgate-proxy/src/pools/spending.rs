@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairgate_money::MicroUnits;
 
-/// Greatest number of tenants that are counted individually. The usage of further tenants is counted only in the total.
-/// Directories have fewer tenants than this.
+/// Maximum number of tenants that are counted by name. The usage of further tenants is counted only
+/// in the total. Directories have fewer tenants than this.
 const TENANTS_MAX: usize = 100_000;
 
 /// Usage on own workers, or on hosted workers.
@@ -27,7 +27,7 @@ pub struct SpentByTier {
     pub own: TierUse,
     /// Usage on hosted workers.
     pub hosted: TierUse,
-    /// Time of own workers, in microseconds of a full worker.
+    /// Time that attempts took of own workers, in microseconds of a full worker.
     pub worker_us: u64,
 }
 

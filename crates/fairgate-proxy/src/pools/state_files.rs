@@ -1,4 +1,5 @@
-//! Files of `data_dir/state`, which keep knowledge of this process across restarts.
+//! Reads and writes the files of `data_dir/state`, in which the gateway keeps what it has learned
+//! across restarts.
 //!
 //! A file is replaced as a whole: the new content is written to another file, which is synced and then renamed, and
 //! then the folder is synced. So a crash leaves the old file or the new one. A file can still be damaged from outside,
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use fairgate_runtime::private_files::{private_file, private_folder};
 
-/// Suffix of the name of a file that was set aside. It replaces an earlier file of that name, so each state file has at
-/// most one that was set aside.
+/// Suffix of a file that was set aside. An earlier file with that suffix is replaced, so each state
+/// file has at most one.
 const SET_ASIDE: &str = ".set-aside";
 
 /// Returns the path of a file in the state folder.

@@ -1,9 +1,11 @@
-//! The unit in which a pool's state file counts. Scores in one unit mean nothing in another, so a state file of another
-//! unit is set aside.
+//! Keeps, for each pool's state file, the unit of its scores: tokens, worker time or money. When a
+//! pool starts with another unit, its state file is set aside, because scores of different units
+//! cannot be compared.
 //!
-//! The unit is in a file beside the state file, `POOL.unit`. Without that file it is `tokens`. A running pool whose unit
-//! changes writes the unit after its scheduler has begun new books. So a state file that is older than the unit
-//! file has scores of the unit before, even if the process was killed in between.
+//! The unit is in a file beside the state file, `POOL.unit`. Without that file it is `tokens`. When
+//! the unit of a running pool changes, the scheduler's scores start again from 0, and then the unit
+//! file is written. A state file that is older than its unit file therefore has scores of the
+//! earlier unit, even if the process was killed in between.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ pub(super) fn open(state: &Path, unit: CostUnit) -> io::Result<()> {
     if is_same { Ok(()) } else { write(&path, unit) }
 }
 
-/// Keeps the unit of a running pool for the next start, because it has changed. A failure is logged.
+/// Writes the changed unit of a running pool to its file, for the next start. A failure is logged.
 pub(super) async fn keep(data_dir: &Path, pool: &str, unit: CostUnit) {
     let path = unit_file(&gates::state_file(&state_files::folder(data_dir), pool));
     let shown = path.display().to_string();
@@ -53,7 +55,7 @@ fn unit_file(state: &Path) -> PathBuf {
     state.with_extension("unit")
 }
 
-/// Returns the time at which a file was written; `None` if there is no such file.
+/// Returns the time of the last write of a file; `None` if there is no such file.
 fn changed_at(path: &Path) -> io::Result<Option<SystemTime>> {
     match std::fs::metadata(path) {
         Ok(metadata) => metadata.modified().map(Some),

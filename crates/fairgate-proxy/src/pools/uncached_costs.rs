@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Costs by request id. The table has an entry for each request whose prompt a worker may have cached, from before its
-/// submit until its end, so its size is bounded by the number of requests.
+/// Costs by request id. The table has an entry for each request whose prompt a worker may have
+/// cached. The entry exists from before the submit until the end of the request, so the table has
+/// no more entries than there are requests.
 #[derive(Debug, Default)]
 pub struct UncachedCosts(Mutex<HashMap<Arc<str>, u64>>);
 

@@ -1,9 +1,11 @@
-//! The meters of worker time, one for each address, whichever pools and upstreams send requests to it.
+//! The meters of worker time. Each address has one meter, whichever pools and upstreams send
+//! requests to it.
 //!
-//! A meter learns from all that its worker does. Two pools may use one upstream, and two upstreams may be one server
-//! with a part of its slots each, so a meter for each of them would take the load of the others for slowness of the
-//! engine. Prices that a pool states hold for its workers in all pools that state none. If a pool of the worker has
-//! `observe: false`, other gateways may use the worker too, and nothing is learned of it.
+//! A meter learns from all that its worker does. Two pools may use one upstream, and two upstreams
+//! may be one server with a part of its slots each. If each of them had a meter of its own, the
+//! load of the others would look like a slow engine. Prices that one pool states for its workers
+//! apply in all pools that state none. If a pool of the worker has `observe: false`, other gateways
+//! may use the worker too, and nothing is learned of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -17,7 +19,7 @@ use super::handle::{PoolHandle, PoolWorker};
 use crate::upstream::Upstream;
 use crate::worker_time::WorkerMeter;
 
-/// Address at which all requests reach the same worker.
+/// Address of a worker. All requests to one address reach the same worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WorkerAddress {
     url: String,
@@ -36,14 +38,15 @@ impl WorkerAddress {
     }
 }
 
-/// Slots of the worker at one address.
+/// The slots of the worker at one address, from all upstreams with that address.
 #[derive(Clone, Default)]
 pub(crate) struct AddressSlots(Arc<Vec<SlotsOfUpstream>>);
 
 #[derive(Clone)]
 struct SlotsOfUpstream {
     upstream: Arc<Upstream>,
-    /// The parts of the capacities of its pools, which count if the upstream has no limit.
+    /// Sum of the upstream's parts of its pools' capacities. It counts if the upstream has no limit
+    /// of slots.
     of_capacities: u64,
 }
 
@@ -56,20 +59,21 @@ impl AddressSlots {
     }
 }
 
-/// A worker whose time may have a price.
+/// A worker whose time may have a price, with its meters.
 #[derive(Default)]
 struct MeteredAddress {
-    /// True if a pool does not see all that the worker does.
+    /// True if the worker may get requests that this gateway does not see.
     is_unseen: bool,
-    /// The first prices that a pool states for it.
+    /// The first prices that a pool states for the worker.
     stated: Option<WorkerPrices>,
     slots: AddressSlots,
-    /// One meter for each statement of prices, and the one that learns.
+    /// One meter for each statement of prices, and one that learns prices.
     meters: Vec<Arc<WorkerMeter>>,
 }
 
 impl MeteredAddress {
-    /// Returns the prices that hold in this pool without being learned.
+    /// Returns the prices that apply in this pool without learning; `None` if prices must be
+    /// learned.
     fn stated_in(&self, pool: &PoolConfig) -> Option<WorkerPrices> {
         pool.cost.prices.or(self.stated)
     }
@@ -84,7 +88,7 @@ impl MeteredAddress {
 pub(super) struct WorkerMeters(HashMap<WorkerAddress, MeteredAddress>);
 
 impl WorkerMeters {
-    /// Creates the meters for these pools. Meters of the pools until now stay.
+    /// Creates the meters for these pools. Meters of the currently served pools are kept.
     pub(super) fn of(
         pools: &[&PoolConfig],
         upstream: impl Fn(&str) -> Option<Arc<Upstream>>,
@@ -120,7 +124,8 @@ impl WorkerMeters {
         Self(all)
     }
 
-    /// Returns the meter of an upstream in a pool; `None` if its time has no price there.
+    /// Returns the meter of an upstream in a pool; `None` if the upstream's time has no price
+    /// there.
     pub(super) fn meter(
         &self,
         pool: &PoolConfig,
@@ -133,7 +138,7 @@ impl WorkerMeters {
         known.meter(known.stated_in(pool)).cloned()
     }
 
-    /// Returns the slots at the address of an upstream; 0 if its time has no price.
+    /// Returns the slots at the address of an upstream; empty if the upstream's time has no price.
     pub(super) fn slots(&self, upstream: &UpstreamConfig) -> AddressSlots {
         let known = self.0.get(&WorkerAddress::of(upstream));
         known.map(|known| known.slots.clone()).unwrap_or_default()
@@ -152,8 +157,9 @@ impl MeteredAddress {
     }
 }
 
-/// Returns true if the time of an upstream's worker may have a price in a pool. Of a call that a lease's client makes
-/// itself, the gateway sees nothing to learn from, so its price must be stated.
+/// Returns true if the time of an upstream's worker may have a price in a pool. For a pool of
+/// leases, the price must be stated: the client makes the calls itself, so the gateway has nothing
+/// to learn from.
 fn may_have_price(pool: &PoolConfig, upstream: &UpstreamConfig) -> bool {
     match upstream.is_leased {
         true => pool.cost.prices.is_some(),

@@ -26,7 +26,7 @@ pub enum WorkerError {
     NoWorker {
         /// Name of the pool.
         pool: String,
-        /// Name that no worker of the pool has.
+        /// Name of the worker that the pool does not have.
         worker: String,
     },
     /// The configuration file has no upstream of the name in `like`.
@@ -40,7 +40,7 @@ pub enum WorkerError {
         /// Rest of the sentence that begins with the field's name.
         problem: String,
     },
-    /// Thresholds of a worker whose load is not read.
+    /// Thresholds were set for a worker whose load is not read.
     #[error(
         "overload would have no effect: the upstream of worker {worker:?} has no metrics in the configuration file"
     )]
@@ -48,15 +48,16 @@ pub enum WorkerError {
         /// Name of the worker.
         worker: String,
     },
-    /// Another worker or upstream has the name.
+    /// The name belongs to another worker or upstream.
     #[error("{name:?} is taken: {by}")]
     Taken {
-        /// Name that is taken.
+        /// The name that is in use.
         name: String,
-        /// Description of what has the name.
+        /// Description of the worker or upstream that has the name.
         by: &'static str,
     },
-    /// The worker is from the file or from DNS, so it cannot be removed here. The text says what to do instead.
+    /// The worker comes from the file or from DNS, so it cannot be removed here. The text says what
+    /// to do instead.
     #[error("{0}")]
     NotOurs(String),
     /// The file of operators' changes could not be written.
@@ -75,7 +76,7 @@ pub enum WorkerError {
     Pools(#[from] PoolsError),
 }
 
-/// Tells if a change had an effect.
+/// Whether a change had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeEffect {
     /// The state changed.
@@ -84,7 +85,7 @@ pub enum ChangeEffect {
     No,
 }
 
-/// Way in which a worker is removed.
+/// How a worker is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerRemoval {
     /// The worker gets no new requests, and is removed once nothing is in flight on it.
@@ -93,12 +94,13 @@ pub enum WorkerRemoval {
     Now,
 }
 
-/// Store in which changes of workers are audited, and the name of the actor.
+/// Store in which changes of workers are audited, and the name of the person or program that makes
+/// them.
 #[derive(Clone, Copy)]
 pub struct WorkerAudit<'a> {
     /// Store with the audit trail.
     pub store: &'a Store,
-    /// Name of the actor, as the audit trail shows it.
+    /// Name of the person or program that makes the change, as the audit trail shows it.
     pub actor: &'a str,
 }
 
@@ -153,7 +155,7 @@ impl Pools {
             Ok(())
         };
         let action = if drained { "worker.drain" } else { "worker.undrain" };
-        // If the worker is so already, nothing changes and nothing is written.
+        // If the worker is already in this state, nothing changes and nothing is written.
         let entry = |drained: bool| json!({ "worker": worker, "drained": drained });
         let before = Some(entry(!drained));
         let note = WorkerAuditEntry { audit, action, pool, before, after: entry(drained) };

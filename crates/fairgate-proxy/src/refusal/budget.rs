@@ -59,7 +59,8 @@ fn standing(exhausted: &BudgetExhausted, currency: Option<Currency>) -> String {
         BudgetTier::Any => "",
         BudgetTier::Hosted => " on hosted workers",
     };
-    // Tokens name their unit once, money with each amount.
+    // An amount of tokens has its unit only at the first number; an amount of money has it at each
+    // number.
     let unit_of = |first| match (unit, first) {
         (BudgetUnit::Tokens, true) => " tokens".to_owned(),
         (BudgetUnit::Tokens, false) => String::new(),

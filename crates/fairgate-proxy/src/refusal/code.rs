@@ -1,5 +1,6 @@
-//! The codes of all refusals of the data plane. Each has its text, its HTTP status, its rule for retries and one line
-//! for the documentation. The table of codes in `docs/gateway.md` is made from this list; a test fails if it differs.
+//! The codes of all refusals of the data plane. Each code has a text, an HTTP status, a rule for
+//! retries and one line for the documentation. The table of codes in `docs/gateway.md` is made from
+//! this list; a test fails if the two differ.
 //!
 //! To add a refusal, add a line here, build it in `refusal.rs` or one of its modules, and make the table again:
 //! `FAIRGATE_UPDATE_DOCS=1 cargo test -p fairgate-gateway --lib refusal::code`.
@@ -367,8 +368,8 @@ impl From<FailureKind> for RefusalCode {
     }
 }
 
-/// The code of an attempt or a connection that ended without success: a refusal, or an end for which the gateway writes
-/// no response of its own.
+/// The code of an attempt or a connection that ended without success. It is the code of a refusal,
+/// or of an end for which the gateway writes no response of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum EndCode {
     Refused(RefusalCode),

@@ -21,8 +21,8 @@ pub(crate) fn unknown_task_key() -> Refusal {
     )
 }
 
-/// Refuses a call because the claim of its task key is not in force: with 401 if the claim is over, with 503 if that is
-/// not certain yet.
+/// Refuses a call because the claim of its task key is not in force. The status is 401 if the claim
+/// is over, and 503 if that is not certain yet.
 pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal {
     if *is_over {
         return lost(format!(

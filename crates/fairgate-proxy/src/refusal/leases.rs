@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::rights::listed;
 use super::{Refusal, RefusalCode};
 
-/// Refuses with 400 because the body is not JSON of the right shape. `problem` names the field and the place.
+/// Refuses with 400 because the body is not JSON of the right form. `problem` names the field and
+/// its position.
 pub(crate) fn unread_lease(problem: &str) -> Refusal {
     let message = format!("The body cannot be read: {problem}.");
     Refusal::new(RefusalCode::InvalidLease, message)
@@ -16,7 +17,8 @@ pub(crate) fn bad_lease(field: &'static str, problem: &str) -> Refusal {
     Refusal::new(RefusalCode::InvalidLease, message).with_param(field)
 }
 
-/// Refuses with 404 because no pool leases its slots, none of that name does, or several do and none is named.
+/// Refuses with 404 because no pool leases its slots, because no leasing pool has that name, or
+/// because several pools lease their slots and the request names none.
 pub(crate) fn no_lease_pool(named: Option<&str>, pools: &[&str]) -> Refusal {
     let what = match named {
         Some(name) => format!("There is no pool {name:?} that leases its slots"),

@@ -9,7 +9,7 @@ use fairgate_store::{PRIORITY_MAX, PRIORITY_MIN};
 
 use super::{Refusal, RefusalCode};
 
-/// Greatest number of allowed names that a message lists.
+/// Maximum number of allowed names that a message lists.
 const NAMES_SHOWN: usize = 16;
 
 /// Formats names as `"a", "b" and 3 more`, or `none`.
@@ -156,8 +156,8 @@ pub(crate) fn bad_workers(header: &str, count_max: usize, bytes_max: usize) -> R
     Refusal::new(RefusalCode::InvalidWorkers, message)
 }
 
-/// Refuses with 503 because the request itself restricts its workers, and none of those workers is left. `choice`
-/// describes the allowed workers.
+/// Refuses with 503 because the request itself restricts its workers, and none of those workers is
+/// available. `choice` describes the allowed workers.
 pub(crate) fn no_worker_as_chosen(choice: &str) -> Refusal {
     let message = format!(
         "No worker can take this request: it may go only to {choice}. None of them is there, or all are drained. Leave the \
@@ -203,14 +203,15 @@ pub(crate) fn bad_weight(header: &str) -> Refusal {
     Refusal::new(RefusalCode::InvalidWeight, message)
 }
 
-/// Refuses with 400 because the request states a weight that would not change its turn.
+/// Refuses with 400 because the request states a weight in a pool where weights have no effect.
 pub(crate) fn weight_without_effect() -> Refusal {
     let message = "A weight has no effect on this model, because the policy of its pool has no load node. Leave \
                    x-fairgate-weight out.";
     Refusal::new(RefusalCode::WeightWithoutEffect, message)
 }
 
-/// Refuses with 403 because the weight is above that of the model and above the key's `weight_max`, if it has one.
+/// Refuses with 403 because the weight is above that of the model, and also above the key's
+/// `weight_max`, if it has one.
 pub(crate) fn forbidden_weight(
     stated: TaskWeight,
     of_model: TaskWeight,

@@ -1,4 +1,5 @@
-//! One connection: TLS, then HTTP/1.1 or HTTP/2, with bounds on everything a client may hold open or leave unfinished.
+//! Serves one connection: TLS, then HTTP/1.1 or HTTP/2. Limits everything that a client may hold
+//! open or leave unfinished.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -29,9 +30,10 @@ use crate::refusal::{self, EndCode, RefusalCode};
 
 /// The smallest buffer that hyper accepts, in bytes.
 const BUFFER_MIN: usize = 8 << 10;
-/// The most concurrent requests on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// The most streams that a client may have opened and reset; beyond it, the connection is closed.
+/// Maximum number of streams that a client may have opened and reset. Beyond it, the connection is
+/// closed.
 const PENDING_RESETS_MAX: usize = 32;
 /// Bytes of a request body that a client may send ahead on one HTTP/2 stream. `CONNECTION_WINDOW` is the limit for all
 /// streams of a connection.
@@ -41,7 +43,8 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 /// Interval of keep-alive pings to an HTTP/2 client.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// Interval at which the gateway looks for more bytes if too few have come to tell the HTTP version.
+/// Interval at which the gateway looks for more bytes while too few have come to identify the HTTP
+/// version.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Time for which a refused client's data is still read, up to `LINGER_BYTES_MAX`. A connection that is closed with
 /// unread bytes is reset, and the client would lose the response.
@@ -61,7 +64,7 @@ pub(super) async fn serve(
     let limits = server.app.config.load().limits.clone();
     let _ = stream.set_nodelay(true);
     let peer = stream.peer_addr().ok().map(|address| address.ip());
-    // A client that sends nothing, or nothing valid, gets as much time as for a request's head.
+    // A client that sends nothing, or nothing valid, gets as much time as the head of a request.
     let opening = Box::pin(open(server, stream));
     let (stream, is_h2) = match timeout(limits.header_timeout, opening).await {
         Ok(Ok(opened)) => opened,
@@ -90,9 +93,10 @@ pub(super) async fn serve(
         .await;
     } else {
         let io = TokioIo::new(HyperErrorBodies::new(stream, server.app.clone(), turns));
-        // hyper allocates a write buffer now and a read buffer later. Memory that the last connection read into would
-        // become the write buffer and stay resident while the request waits, for nothing. Held back here, it becomes
-        // the read buffer. With ten thousand waiting requests that saves 26 MB.
+        // hyper allocates a write buffer now and a read buffer later. The write buffer would get
+        // the memory into which the last connection read, and that memory would stay in use while
+        // the request waits. This allocation holds that memory back, so that it becomes the read
+        // buffer. With ten thousand waiting requests this saves 26 MB.
         let set_aside = black_box(Vec::<u8>::with_capacity(BUFFER_MIN));
         let mut connection = h1_settings(&limits).serve_connection(io, service);
         drop(set_aside);
@@ -107,9 +111,9 @@ pub(super) async fn serve(
     }
 }
 
-/// Closes the connection of a client that was refused before its request had begun. A client whose head came too slowly
-/// gets a 408. A client that has sent nothing since its last response gets no 408, because it would take a 408 for the
-/// response to its next request.
+/// Closes the connection of a client that was refused before its request had begun. A client whose
+/// request head came too slowly gets a 408. A client that has sent nothing since its last response
+/// gets no 408, because it would take it for the response to its next request.
 async fn close_refused(
     server: &GatewayServer,
     mut stream: HyperErrorBodies<WriteTimeout<Wire>>,
@@ -131,7 +135,7 @@ async fn close_refused(
         }
         io::Result::Ok(())
     };
-    // The client may or may not have received it.
+    // It does not matter here whether the client received the response.
     let _ = timeout(LINGER, parting).await;
 }
 
@@ -154,8 +158,8 @@ async fn run<C: GracefulConnection>(
     }
 }
 
-/// Returns after `patience` if no request has begun by then; else never returns. hyper times the heads of HTTP/1, but
-/// not HTTP/2's preface.
+/// Returns after `patience` if no request has begun by then; otherwise never returns. It is needed
+/// because hyper has a timeout for the heads of HTTP/1, but none for the preface of HTTP/2.
 async fn wait_no_request(turns: &ConnectionRequests, patience: Duration) {
     sleep(patience).await;
     if turns.has_begun() {
@@ -178,8 +182,8 @@ async fn open(server: &GatewayServer, stream: TcpStream) -> io::Result<(Wire, bo
     }
 }
 
-/// Returns true if a client begins with HTTP/2's preface, whose method no other protocol uses. Takes no bytes from the
-/// stream, so that HTTP/1 reads its first bytes into a fresh buffer of its own.
+/// Returns true if a client begins with HTTP/2's preface, whose method no other protocol uses.
+/// Leaves the bytes in the stream, so that HTTP/1 reads them into a fresh buffer of its own.
 async fn begins_as_h2(stream: &TcpStream) -> io::Result<bool> {
     const METHOD: &[u8] = b"PRI";
     let mut first = [0; METHOD.len()];
@@ -191,7 +195,8 @@ async fn begins_as_h2(stream: &TcpStream) -> io::Result<bool> {
         if seen == METHOD.len() || first[..seen] != METHOD[..seen] {
             return Ok(first == METHOD);
         }
-        // The peeked bytes stay readable, so the socket cannot be awaited for more.
+        // The peeked bytes keep the socket readable, so waiting for readability would return at
+        // once.
         sleep(LOOK_AGAIN).await;
     }
 }

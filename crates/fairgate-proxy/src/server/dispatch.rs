@@ -1,4 +1,5 @@
-//! Routes requests. The most frequent paths are matched here; all other paths belong to the control plane.
+//! Routes requests. The most frequent paths are matched here; all other paths go to the control
+//! plane.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -26,11 +27,11 @@ pub struct ListenerRoutes {
     pub serves_admin: bool,
     /// Router of the control plane.
     pub control: Router,
-    /// Returns true for a path of the control plane that a tenant's key or an agent's token opens, and that is therefore
-    /// also served to clients.
+    /// Returns true for a path of the control plane that is also served to clients, because a
+    /// tenant's key or an agent's token is enough for it.
     pub is_for_clients: fn(&Method, &str) -> bool,
-    /// Returns true for the path of a page or of one of its files, on a listener that serves clients, the admin API, or
-    /// both.
+    /// Returns true for the path of a page or of one of its files. The result depends on whether
+    /// the listener serves clients, the admin API, or both.
     pub is_page: fn(path: &str, serves_clients: bool, serves_admin: bool) -> bool,
 }
 
@@ -39,13 +40,13 @@ pub struct ListenerRoutes {
 #[derive(Clone, Copy, Debug)]
 pub struct AtClientAddress;
 
-/// Marks a request for the control plane that arrived at an address of the admin API alone. Sessions of tenants begin and
-/// count at the clients' address.
+/// Marks a request for the control plane that arrived at an address that serves only the admin API.
+/// Sessions of tenants begin at the clients' address and are valid only there.
 #[derive(Clone, Copy, Debug)]
 pub struct AtAdminAddress;
 
-/// Address of the client whose connection a request for the control plane came on; behind a trusted proxy, the last
-/// address that the proxy names.
+/// Address of the client that sent a request for the control plane. Behind trusted proxies, it is
+/// the last address in `x-forwarded-for` that is not a trusted proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub IpAddr);
 
@@ -69,7 +70,7 @@ async fn answer(
     connection: &ConnectionRequests,
     request: Request<Incoming>,
 ) -> Reply {
-    // hyper accepts up to twice as much, depending on how a head arrives.
+    // hyper accepts up to twice `head_max`, depending on how a head arrives.
     let head_max = app.config.load().limits.header_bytes_max;
     if head_bytes(&request) > u64::from(head_max) {
         return too_large(&app, &request, head_max);
@@ -145,8 +146,8 @@ async fn control(
     response.map(ReplyBody::Control)
 }
 
-/// Returns the address of the client. Behind a trusted proxy it is the last address in `x-forwarded-for` that is no
-/// trusted proxy.
+/// Returns the address of the client. Behind trusted proxies, it is the last address in
+/// `x-forwarded-for` that is not a trusted proxy.
 fn client_address(
     app: &DataPlane,
     connection: &ConnectionRequests,

@@ -1,32 +1,35 @@
 //! Limits the connections of one address that have not sent a whole request head yet.
 //!
-//! A client that opens connections and sends nothing holds each of them for `header_timeout`. Without a limit, one
-//! machine could hold all connections of the gateway this way, with almost no traffic. So one address may have at most a
-//! quarter of `connections_max` in this state. Proxies are excepted by `limits.trusted_proxies`: many clients connect
-//! from their addresses.
+//! A client that opens connections and sends nothing holds each of them for `header_timeout`.
+//! Without a limit, one machine could hold all connections of the gateway this way, with almost no
+//! traffic. So one address may have at most a quarter of `connections_max` in this state. The
+//! addresses in `limits.trusted_proxies` have no such limit, because many clients connect through
+//! them.
 //!
-//! IPv6 addresses count by their first 64 bits, because that is what one client usually has for itself.
+//! IPv6 addresses are counted by their first 64 bits, because one client usually has all addresses
+//! with the same 64 bits.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Divisor of `connections_max`: one address may hold this part of the connections without a whole head.
+/// `connections_max` divided by this number is the most that one address may have without a whole
+/// head.
 const PART_OF_ALL: u64 = 4;
 
 /// Counts the connections without a whole head, by address. An address without such a connection has no entry.
 #[derive(Default)]
 pub(super) struct HeadlessConnections(Arc<Mutex<HashMap<IpAddr, u64>>>);
 
-/// One connection that has not sent a whole head yet. Dropping it ends the count.
+/// One connection that has not sent a whole head yet. Dropping the value takes it off the count.
 pub(super) struct HeadlessConnection {
     counts: Arc<Mutex<HashMap<IpAddr, u64>>>,
     address: IpAddr,
 }
 
 impl HeadlessConnections {
-    /// Counts a new connection. Returns `None` if its address already has as many as one address may have, given the
-    /// limit of all connections.
+    /// Counts a new connection without a whole head. Returns `None` if its address already has as
+    /// many as are allowed when `connections_max` is the limit of all connections.
     pub(super) fn admit(
         &self,
         address: IpAddr,

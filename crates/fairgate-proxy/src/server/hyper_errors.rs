@@ -1,8 +1,10 @@
-//! Adds bodies to the error responses that hyper sends by itself, to input that is not HTTP and to heads that are too
-//! large. hyper sends them without a body, but clients are promised a code.
+//! Adds bodies to the error responses that hyper sends by itself, for input that is not HTTP and
+//! for heads that are too large. hyper sends them without a body, but the gateway promises clients
+//! a code in every error.
 //!
-//! Between two responses of the gateway, hyper writes only its own responses. A response that cannot be identified for
-//! certain, because the end of the gateway's last response is still in hyper's buffer, is left unchanged.
+//! When all responses of the gateway are written, the next bytes that hyper writes are a response
+//! of its own. If the end of the gateway's last response is still in hyper's buffer, this is not
+//! certain. The bytes are then left unchanged.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,9 +30,10 @@ pub(super) struct ConnectionRequests {
     ended: AtomicU64,
     /// Guard that counts the connection as one without a whole head; dropped when the first request begins.
     headless: Mutex<Option<HeadlessConnection>>,
-    /// The client program whose queued leases end with the connection.
+    /// The client program whose queued leases end when the connection closes.
     pub(super) leases: ConnectionLeases,
-    /// Address of the connection's other end; `None` if the connection was gone before it was read.
+    /// Address of the connection's other end; `None` if the connection closed before the address
+    /// was read.
     pub(super) peer: Option<IpAddr>,
 }
 
@@ -58,8 +61,8 @@ impl ConnectionRequests {
     }
 }
 
-/// Body of a response of the gateway. hyper drops the body when it has taken all of it, and the drop counts the request
-/// as ended.
+/// Body of a response of the gateway. hyper drops the body after it has taken all of it. The drop
+/// counts the request as ended.
 pub(super) struct TrackedBody<B> {
     pub(super) body: B,
     pub(super) turns: Arc<ConnectionRequests>,
@@ -92,12 +95,12 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
     }
 }
 
-/// A stream that adds a body to hyper's own error responses.
+/// A stream that replaces hyper's own error responses by responses with a body.
 pub(super) struct HyperErrorBodies<S> {
     stream: S,
     app: Arc<DataPlane>,
     turns: Arc<ConnectionRequests>,
-    /// True if all bytes of the gateway's responses are written to the stream.
+    /// True if all bytes of the gateway's responses have been written to the stream.
     all_written: bool,
     /// The bytes that are written in place of hyper's response.
     replacement: Bytes,
@@ -113,8 +116,8 @@ impl<S> HyperErrorBodies<S> {
         self.all_written && self.turns.is_idle()
     }
 
-    /// Returns true if these bytes are a response of hyper's own, and then sets `replacement` to the response that is
-    /// written instead.
+    /// Returns true if these bytes are a response of hyper's own. Then sets `replacement` to the
+    /// response that is written instead.
     fn replace_own_response(&mut self, bytes: &[u8]) -> bool {
         let quiet = self.is_all_written();
         self.all_written = false;
@@ -140,8 +143,8 @@ impl<S: AsyncWrite + Unpin> HyperErrorBodies<S> {
     }
 }
 
-/// Returns the status of a response that hyper sends by itself, which has no body and none of the gateway's headers;
-/// `None` for any other bytes.
+/// Returns the status of a response that hyper sends by itself; `None` for any other bytes. Such a
+/// response has no body and none of the gateway's headers.
 fn status_of_own_response(bytes: &[u8]) -> Option<StatusCode> {
     let head = std::str::from_utf8(bytes).ok()?.strip_suffix("\r\n\r\n")?;
     let mut lines = head.split("\r\n");
@@ -206,7 +209,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HyperErrorBodies<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_instead(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        // hyper flushes when it has written everything.
+        // hyper flushes after it has written all its bytes.
         self.all_written = self.turns.is_idle();
         Poll::Ready(Ok(()))
     }

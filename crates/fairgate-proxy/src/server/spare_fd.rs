@@ -1,5 +1,5 @@
-//! A file descriptor that is kept for the moment in which no other is left. With this descriptor a client can be
-//! refused at once, instead of waiting in the kernel's queue for an unknown time.
+//! A file descriptor in reserve, for the time when the process has no other. With it a client can
+//! be refused at once, and need not wait in the kernel's queue for an unknown time.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,8 @@ impl SpareFd {
         Self(reserve())
     }
 
-    /// Accepts a client with the reserved descriptor, lets `tell` write a refusal, and closes the connection.
+    /// Accepts one client with the reserved descriptor, calls `tell` to write a refusal, and closes
+    /// the connection.
     pub(super) fn turn_one_away(&mut self, listener: &TcpListener, tell: impl FnOnce(&TcpStream)) {
         drop(self.0.take());
         if let Some(Ok((stream, _))) = listener.accept().now_or_never() {

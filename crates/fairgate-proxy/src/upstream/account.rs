@@ -1,5 +1,6 @@
-//! The limits of one model of a provider's account, and the workers that share these limits. If all models share the
-//! account's limits, they have one such state together (`pools/account_models.rs`).
+//! The limits of one model of a provider's account, and the workers that share these limits. If all
+//! models share the account's limits, they have one such value together
+//! (`pools/account_models.rs`).
 //!
 //! Every answer of the provider shows whether a request was accepted or refused for a limit, and often states the
 //! remaining quota. All upstreams of one account share this knowledge about a model, whatever pools they are in. The
@@ -11,8 +12,9 @@
 //! several pools, learns a rate if none is stated, keeps below a stated rate after refusals (`pause_recovery.rs`), and
 //! closes spent accounts (`account_closing.rs`).
 //!
-//! The gateway keeps no token bucket of its own. It corrects the level of the core's bucket at most once a second, to
-//! the remaining quota that the provider stated minus the requests sent since.
+//! The gateway keeps no token bucket of its own. At most once a second, it sets the level of the
+//! core's bucket to the remaining quota that the provider stated, minus the requests sent since
+//! then.
 
 mod account_closing;
 mod learned_rate;
@@ -46,7 +48,7 @@ use crate::worker_reporter::{RemainingQuota, WorkerRates, WorkerReporter};
 
 /// Interval at which the learned rate, the division of the rates among workers, and the remaining quota are updated.
 const TENDED_EVERY: Duration = Duration::from_secs(1);
-/// Burst that a learned rate allows, as the number of seconds in which that rate fills it.
+/// Burst that a learned rate allows, in seconds of that rate.
 const LEARNED_BURST_SECONDS: u64 = 1;
 
 /// One model of a provider's account, shared by all workers that send this model to the account.
@@ -60,12 +62,12 @@ pub(crate) struct ProviderAccount {
 struct ProviderAccountState {
     stated: QuotaConfig,
     quota: AccountQuota,
-    /// Time zero of the quota's clock.
+    /// Time 0 of the quota's clock.
     started: Instant,
     learned: LearnedRate,
     recovery: PauseRecovery,
     closing: AccountClosing,
-    /// Reports of leases, if the account is that of a pool of leases.
+    /// Reports of leases; used only if the account belongs to a pool of leases.
     lease_reports: LeaseReports,
     members: Vec<AccountMember>,
 }
@@ -233,9 +235,9 @@ impl ProviderAccount {
         inner.pause_as(Instant::now(), |quota, now| quota.record_overloaded(asked, now))
     }
 
-    /// Records that the provider refused a tenant's request because the account is spent or blocked. Returns true if
-    /// this closes the account. A refusal can close it only if the operator forbids probes; otherwise it makes a probe
-    /// due.
+    /// Records that the provider refused a tenant's request because the account is spent or
+    /// blocked. Returns true if this closes the account. It can close the account only if the
+    /// operator forbids probes; otherwise it makes a probe due.
     pub(crate) fn record_account_refusal(
         &self,
         tenant: &Arc<str>,
@@ -289,7 +291,7 @@ impl ProviderAccount {
         is_changed
     }
 
-    /// Returns the provider's code for the reason if the account is closed; `None` if it is open.
+    /// Returns the provider's code for the reason why the account is closed; `None` if it is open.
     pub(crate) fn block_reason(&self) -> Option<Arc<str>> {
         self.lock().closing.reason().cloned()
     }
@@ -300,7 +302,7 @@ impl ProviderAccount {
         self.lock().pause(Instant::now())
     }
 
-    /// Returns the rates in force: of requests and of tokens.
+    /// Returns the rates in force, first of requests and then of tokens.
     #[cfg(test)]
     fn rates(&self) -> (Option<SourcedRate>, Option<SourcedRate>) {
         let inner = self.lock();
@@ -323,7 +325,8 @@ impl ProviderAccount {
         }
     }
 
-    /// Returns the learned rate in requests per minute, if it is worth keeping across restarts.
+    /// Returns the learned rate in requests per minute; `None` until the rate has met the
+    /// provider's limit.
     pub(crate) fn learned(&self) -> Option<u64> {
         let inner = self.lock();
         inner.learned.is_known().then(|| inner.learned.per_minute())
@@ -346,9 +349,10 @@ impl ProviderAccount {
         }
     }
 
-    /// Updates the learned rate, the division of the rates and the remaining quota, opens an account whose closed time
-    /// is over, and reports the results to the pools. `hungry` has one value for each member: true if requests for the
-    /// member's models are queued.
+    /// Updates the learned rate, the division of the rates and the remaining quota. Opens an
+    /// account that was closed for a fixed time, when the time has passed. Reports the results to
+    /// the pools. `hungry` has one value for each member: true if requests for the member's models
+    /// are queued.
     fn update(&self, hungry: &[bool], now: Instant) {
         let mut inner = self.lock();
         inner.learned.grow(now);
@@ -356,7 +360,7 @@ impl ProviderAccount {
         if inner.closing.open_after_time(probes, span) {
             inner.report_block();
         }
-        // The members may have changed in between: then the rates are divided the next time.
+        // If the members have changed meanwhile, the rates are divided at the next update.
         if inner.members.len() == hungry.len() {
             let per_second = 60.0 / TENDED_EVERY.as_secs_f64();
             let draws: Vec<RateUse> = (inner.members.iter().zip(hungry))
@@ -372,7 +376,7 @@ impl ProviderAccount {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProviderAccountState> {
-        // After a panic the numbers are at worst one request behind.
+        // After a panic the numbers may lack one request, which does no harm.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -393,7 +397,8 @@ impl ProviderAccountState {
         ProviderPause { until: self.started + until, counted, asked }
     }
 
-    /// Calls `hear`, which records an answer that causes a pause, and reports the pause to the pools if it is new.
+    /// Calls `hear`, which records an answer that causes a pause. Reports the pause to the pools if
+    /// it is new.
     fn pause_as(
         &mut self,
         now: Instant,
@@ -416,8 +421,9 @@ impl ProviderAccountState {
             Some(rate) => Some(rate),
             // A provider that states only tokens has no other limit.
             None if self.tokens_rate().is_some() => None,
-            // A pool of leases that states nothing is limited by its capacity and by pauses. The gateway does not see
-            // when its calls are accepted, so it cannot learn a rate from that.
+            // A pool of leases for which no rate is stated is limited by its capacity and by
+            // pauses. The gateway does not see when the calls of leases are accepted, so it cannot
+            // learn a rate.
             None if !self.stated.is_hosted() => None,
             None => Some(SourcedRate {
                 per_minute: self.learned.per_minute(),
@@ -438,8 +444,8 @@ impl ProviderAccountState {
 
     fn report_rates(&mut self) {
         let (requests, tokens) = (self.requests_rate(), self.tokens_rate());
-        // A provider that states nothing may not allow bursts. A refused burst would look as if the rate were too
-        // high.
+        // A provider that states no rate may not allow bursts. A refused burst would make the rate
+        // seem too high.
         let is_learned = requests.is_some_and(|rate| rate.from == RateSource::Learned);
         let now = self.span(Instant::now());
         let seconds = match is_learned {
@@ -468,8 +474,8 @@ impl ProviderAccountState {
         }
     }
 
-    /// Reports a pause and the rates during the pause. Sets the levels of the core's buckets to one; they stay there
-    /// until the end of the pause.
+    /// Reports a pause, and the rates that apply during it. Sets the levels of the core's buckets
+    /// to 1; they stay there until the end of the pause.
     fn report_pause(&mut self, pause: ProviderPause) {
         self.report_rates();
         let left = RemainingQuota { requests: Some(1), tokens: Some(1) };
@@ -488,9 +494,10 @@ impl ProviderAccountState {
         }
     }
 
-    /// Reports the remaining quota to the pools if it is less than the burst; a larger one would not change their
-    /// levels. After refusals only a quota of less than one second of the rate is reported, and as one at most, because
-    /// the report must not raise a level that is lower than the remaining quota.
+    /// Reports the remaining quota to the pools if it is less than the burst, because a larger
+    /// quota would not change their levels. After refusals, only a quota of less than one second of
+    /// the rate is reported, and as 1 at most. The report must not raise a level that is lower than
+    /// the remaining quota.
     fn report_remaining(&mut self, now: Instant) {
         let rates = PerMinuteLimits {
             requests_per_minute: self.requests_rate().map(|rate| rate.per_minute),
@@ -528,8 +535,8 @@ fn stated_by(file: &QuotaConfig) -> PerMinuteLimits {
     }
 }
 
-/// Returns the lower one of the rates that the file and the provider state, with its source; `None` if neither states a
-/// rate.
+/// Returns the lower of the rates that the file and the provider state, with its source; `None` if
+/// neither states one.
 fn lower(file: Option<u64>, provider: Option<u64>) -> Option<SourcedRate> {
     match (file, provider) {
         (Some(file), Some(provider)) if provider < file => {

@@ -1,13 +1,15 @@
 //! Joins small HTTP chunks of an upstream's answer that arrive together.
 //!
-//! hyper hands over an answer chunk by chunk, at about 2 000 instructions each. An upstream that streams in chunks of
-//! one byte would cost forty times the instructions of the same bytes in chunks of 1 KB. [`ChunkJoiningStream`] reads
-//! from the socket in place of hyper. Within the bytes of one read it replaces each run of small chunks by one chunk
-//! with the same data. It never waits for more bytes, so nothing arrives later than without it.
+//! hyper passes on an answer chunk by chunk, at about 2 000 instructions each. An upstream that
+//! streams in chunks of one byte would cost forty times the instructions of the same bytes in
+//! chunks of 1 KB. [`ChunkJoiningStream`] reads from the socket for hyper. Within the bytes of one
+//! read, it replaces each run of small chunks by one chunk with the same data. It never waits for
+//! more bytes, so it delays nothing.
 //!
-//! The framing must be understood as hyper understands it. Therefore only the plainest form is joined: an answer of
-//! HTTP/1.1 with `Transfer-Encoding: chunked` and no `Content-Length`, and chunks of hexadecimal digits and CRLF
-//! without extensions. From the first byte that is anything else, the connection passes through unchanged.
+//! The framing must be read exactly as hyper reads it. Therefore only the simplest form is joined:
+//! an answer of HTTP/1.1 with `Transfer-Encoding: chunked` and no `Content-Length`, and chunks of
+//! hexadecimal digits and CRLF without extensions. From the first byte that differs from this form,
+//! the bytes of the connection pass unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -15,15 +17,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Greatest size of a chunk that is joined with others, in bytes. Larger ones are worth their cost, and copying them is
-/// not free.
+/// Maximum size of a chunk that is joined with others, in bytes. Joining larger chunks would save
+/// little, and copying them costs time.
 const SMALL_CHUNK_BYTES: u64 = 512;
-/// Greatest size of an answer's head that is kept until the rest of it arrives, in bytes.
+/// Maximum size of an answer's head that is kept until the rest of it arrives, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Greatest number of digits in the size of a chunk.
+/// Maximum number of digits in the size of a chunk.
 const SIZE_DIGITS_MAX: u32 = 8;
 
-/// A connection to an upstream whose answers arrive with small chunks joined. See the module's documentation.
+/// A connection to an upstream that joins small chunks of answers. See the module's documentation.
 pub(super) struct ChunkJoiningStream<S> {
     stream: S,
     joiner: ChunkJoiner,
@@ -85,13 +87,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ChunkJoiningStream<S> {
 enum AnswerPosition {
     /// In the head of an answer, or before it.
     Head,
-    /// In a body with a stated length, of which so many bytes are left.
+    /// In a body with a stated length; the number is that of the bytes still to come.
     SizedBody(u64),
     /// In the digits of a chunk's size.
     ChunkSize { size: u64, digits: u32 },
     /// Before the line feed that ends the size.
     ChunkSizeEnd(u64),
-    /// In the data of a chunk, of which so many bytes are left; 0 is before its CRLF.
+    /// In the data of a chunk; the number is that of the bytes still to come. 0 is before the
+    /// chunk's CRLF.
     ChunkData(u64),
     /// Before the line feed that ends a chunk.
     ChunkEnd,
@@ -99,7 +102,7 @@ enum AnswerPosition {
     LastChunk,
     /// Before the line feed that ends the body.
     LastChunkEnd,
-    /// Somewhere that is not understood: nothing is changed any more.
+    /// In a form that is not understood. From here on the bytes pass unchanged.
     Unknown,
 }
 
@@ -128,8 +131,8 @@ struct WholeChunk {
 }
 
 impl ChunkJoiner {
-    /// Joins the chunks in the bytes of one read, in place. Returns the number of bytes that are left, at the
-    /// beginning; it is 0 only if there were none.
+    /// Joins the chunks in the bytes of one read, in place. Returns the number of bytes of the
+    /// result, which is at the beginning of `bytes`. It is 0 only if `bytes` is empty.
     fn join(&mut self, bytes: &mut [u8]) -> usize {
         let (mut read, mut written) = (0, 0);
         while read < bytes.len() {
@@ -149,8 +152,9 @@ impl ChunkJoiner {
         written
     }
 
-    /// Replaces the whole small chunks from `begin` on by one, which is written at `to`. Returns the end of the last one
-    /// and the length of the new one; `None` if there are fewer than two.
+    /// Replaces the whole small chunks from `begin` on by one chunk, which is written at `to`.
+    /// Returns the end of the last replaced chunk and the length of the new one; `None` if there
+    /// are fewer than two chunks.
     fn join_run(&mut self, bytes: &mut [u8], begin: usize, to: usize) -> Option<(usize, usize)> {
         self.joined.clear();
         let (mut end, mut count) = (begin, 0);
@@ -162,7 +166,8 @@ impl ChunkJoiner {
             return None;
         }
         let size = format!("{:x}\r\n", self.joined.len());
-        // Each chunk had a digit and four bytes of line ends, so two of them have room for the longer size of both.
+        // Each chunk had a digit and four bytes of line ends, so two of them have room for the
+        // larger size of the joined chunk.
         let length = size.len() + self.joined.len() + 2;
         debug_assert!(to + length <= end, "{length} bytes from {to} do not fit before {end}");
         let (into, data) = bytes[to..to + length].split_at_mut(size.len());
@@ -172,7 +177,8 @@ impl ChunkJoiner {
         Some((end, length))
     }
 
-    /// Moves the position over some of the bytes, which are not empty, and returns their number, which is at least 1.
+    /// Moves the position over some of the bytes. Returns their number, which is at least 1.
+    /// `bytes` must not be empty.
     fn advance(&mut self, bytes: &[u8]) -> usize {
         use AnswerPosition::{
             ChunkData, ChunkEnd, ChunkSize, ChunkSizeEnd, Head, LastChunk, LastChunkEnd, SizedBody,
@@ -234,8 +240,8 @@ impl ChunkJoiner {
     }
 }
 
-/// Returns the whole chunk of at most [`SMALL_CHUNK_BYTES`] that begins at `begin`; `None` if there is none, or if it is
-/// the last one, of size 0.
+/// Returns the whole chunk of at most [`SMALL_CHUNK_BYTES`] that starts at `begin`. `None` if there
+/// is no such chunk, or if it is the last one, of size 0.
 fn whole_chunk(bytes: &[u8], begin: usize) -> Option<WholeChunk> {
     let (mut at, mut size) = (begin, 0);
     while let Some(digit) = hexadecimal(*bytes.get(at)?) {
@@ -262,7 +268,8 @@ fn hexadecimal(byte: u8) -> Option<u8> {
     }
 }
 
-/// Returns the bytes that are left of `left` after `bytes`, and the number of bytes that belong to them.
+/// Returns the number of bytes of `left` that remain after `bytes`, and the number of bytes in
+/// `bytes` that count.
 fn left_after(left: u64, bytes: &[u8]) -> (u64, usize) {
     let step = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
     (left - step as u64, step)
@@ -276,8 +283,9 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
 
 /// Returns the position after the head of an answer, which ends with an empty line.
 ///
-/// hyper parses the head again and refuses what is malformed. So this reads no more than the framing needs, and is
-/// strict only where hyper is lenient: every line must end with CRLF and be a header of its own.
+/// hyper parses the head again and refuses a malformed one. So this function parses only what the
+/// framing needs. It is strict only where hyper is lenient: every line must end with CRLF and be a
+/// header of its own.
 fn position_after_head(head: &[u8]) -> AnswerPosition {
     let Some(code) = status_code(head) else { return AnswerPosition::Unknown };
     match code {
@@ -350,7 +358,8 @@ mod tests {
 
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-    /// Passes the bytes through a joiner, in reads of the given lengths, and then the rest in one.
+    /// Passes the bytes through a joiner: first in reads of the given lengths, and then the rest in
+    /// one read.
     fn joined(bytes: &[u8], reads: impl IntoIterator<Item = usize>) -> Vec<u8> {
         let (mut joiner, mut all, mut rest) = (ChunkJoiner::default(), Vec::new(), bytes);
         for length in reads.into_iter().chain([usize::MAX]) {
@@ -368,7 +377,8 @@ mod tests {
         String::from_utf8(joined(bytes, reads)).expect("text")
     }
 
-    /// The data of the chunks after a head, and their number, by the grammar alone.
+    /// Returns the data of the chunks after a head, the number of chunks, and the end of the
+    /// answer. It uses only the grammar of chunks.
     fn decoded(answer: &[u8]) -> (Vec<u8>, usize, usize) {
         let mut at = head_end(answer, 0).expect("a head");
         let (mut data, mut chunks) = (Vec::new(), 0);

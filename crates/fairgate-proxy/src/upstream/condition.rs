@@ -1,14 +1,15 @@
-//! Condition of an upstream. It consists of the result of the health checks, a circuit breaker that counts failed
-//! connections, and a suspicion that failed requests raise.
+//! The condition of an upstream: the result of the health checks, a circuit breaker that counts
+//! failed connections, and a suspicion after failed requests.
 //!
-//! A connection that cannot be made counts against the upstream, whichever request needed it. Once a request was sent,
-//! its failure may be its own fault; for example, a server that answers 500 to an image that it cannot read is healthy,
-//! and so is one whose handler resets the connection. A connection that breaks before the head of the answer, and an
-//! answer that is not HTTP, therefore count as failed answers, like a server error.
+//! A connection that cannot be made counts against the upstream, whichever request needed it. Once
+//! a request was sent, the request itself may be the cause of its failure. For example, a server
+//! that answers 500 to an image that it cannot read is healthy, and so is one whose handler resets
+//! the connection. A connection that breaks before the head of the answer, and an answer that is
+//! not HTTP, therefore count as failed answers, like a server error.
 //!
-//! Failed answers do not open the circuit by themselves. They raise a suspicion if more than half of the last attempts
-//! failed, and if the failed ones are not all of one tenant while other tenants have attempts too. Then the upstream is
-//! probed (`health.rs`), and the result of the probe decides.
+//! Failed answers alone do not open the circuit. They cause a suspicion if more than half of the
+//! last attempts failed, and if not all failed ones belong to one tenant while other tenants have
+//! attempts too. Then the upstream is probed (`health.rs`), and the result of the probe decides.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -22,11 +23,12 @@ use tokio::time::Instant;
 /// Number of recent attempts that are remembered.
 const ATTEMPTS: usize = 20;
 
-/// Condition of an upstream. Observers record events here; the watcher reports the resulting standing.
+/// The condition of an upstream. Observers record events here; the watcher reports the standing
+/// that follows.
 pub(crate) struct UpstreamCondition {
     breaker: BreakerConfig,
     inner: Mutex<UpstreamConditionState>,
-    /// Seed of the hashes by which tenants are distinguished, so that their names need not be kept.
+    /// Seed of the hashes that distinguish tenants, so that their names need not be kept.
     names: RandomState,
     /// Notified when the standing may have changed.
     pub(super) changed: Notify,
@@ -41,7 +43,7 @@ struct UpstreamConditionState {
     epoch: u64,
     /// Time of the next health check.
     next_check: Option<ShownInstant>,
-    /// Time since which the standing is not [`UpstreamStanding::Up`].
+    /// Time since which the standing is not [`UpstreamStanding::Up`]; `None` while it is.
     down_since: Option<UnixMicros>,
     /// Latest attempts that reached the upstream, oldest first.
     attempts: VecDeque<RecentAttempt>,
@@ -63,7 +65,8 @@ enum CircuitState {
     Trial,
 }
 
-/// Future time on two clocks. The time of day is read once, so that all views show the same one.
+/// A future time on two clocks. The time of day is computed once, so that all views show the same
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ShownInstant {
     instant: Instant,
@@ -78,16 +81,17 @@ impl ShownInstant {
     }
 }
 
-/// Time for which an upstream takes no requests.
+/// The period in which an upstream takes no requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamOutage {
     /// Time since which the health checks fail or the circuit is not closed.
     pub since: UnixMicros,
-    /// Time at which the upstream is tried again; `None` if the next request tries it.
+    /// Time at which the upstream is tried again; `None` if the next request tries it at once.
     pub retry_at: Option<UnixMicros>,
 }
 
-/// Standing of an upstream, which decides if it takes requests. It is derived from the health checks and the circuit.
+/// Standing of an upstream, which decides whether it takes requests. It follows from the health
+/// checks and the circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamStanding {
     /// The upstream takes requests.
@@ -169,8 +173,8 @@ impl UpstreamCondition {
         true
     }
 
-    /// Records that a tenant's request got a server error or garbage, timed out or broke off. The party at fault is
-    /// not known yet.
+    /// Records that a tenant's request got a server error or an invalid answer, timed out or broke
+    /// off. It is not known yet whether the request or the upstream is the cause.
     pub(crate) fn record_failure(&self, epoch: CircuitEpoch, tenant: &str) {
         let mut inner = self.lock();
         if inner.epoch != epoch.0 {
@@ -210,20 +214,21 @@ impl UpstreamCondition {
         self.lock().next_check = Some(ShownInstant::of(at));
     }
 
-    /// Returns the earliest time at which the upstream may be well again; `None` if it is not known to be unwell.
+    /// Returns the earliest time at which the upstream may be healthy again; `None` if no failure
+    /// is known.
     pub(crate) fn tried_again_at(&self) -> Option<Instant> {
         self.lock().next_try().map(|at| at.instant)
     }
 
-    /// Returns the time for which the upstream takes no requests; `None` if it takes them.
+    /// Returns the period in which the upstream takes no requests; `None` if it takes them.
     pub(crate) fn outage(&self) -> Option<UpstreamOutage> {
         let inner = self.lock();
         let retry_at = inner.next_try().map(|at| at.time_of_day);
         inner.down_since.map(|since| UpstreamOutage { since, retry_at })
     }
 
-    /// Returns the standing, and the time at which it will change if no event changes it before; `None` if there is no
-    /// such time. Begins a trial if the circuit has been open long enough.
+    /// Returns the standing. Also returns the time at which the standing changes without any event;
+    /// `None` if there is no such time. Begins a trial if the circuit has been open long enough.
     pub(super) fn update_standing(&self, now: Instant) -> (UpstreamStanding, Option<Instant>) {
         let mut inner = self.lock();
         if let CircuitState::Open { until } = inner.circuit
@@ -272,7 +277,7 @@ impl UpstreamConditionState {
         }
     }
 
-    /// Notes since when the upstream takes no requests, after a change.
+    /// Updates the time since which the upstream takes no requests.
     fn note_standing(&mut self) {
         self.down_since = match self.standing() {
             UpstreamStanding::Up => None,
@@ -280,7 +285,7 @@ impl UpstreamConditionState {
         };
     }
 
-    /// Returns the time at which the circuit lets a request pass, or at which the next check follows a failed one,
+    /// Returns the end of the open circuit, or the time of the next check after a failed one,
     /// whichever is later.
     fn next_try(&self) -> Option<ShownInstant> {
         let closes = match self.circuit {
@@ -298,9 +303,10 @@ impl UpstreamConditionState {
         self.attempts.push_back(attempt);
     }
 
-    /// Returns true if the failures are probably the upstream's fault and not that of the requests: at least `least` of
-    /// the kept attempts failed, and these are more than half of the kept attempts. If all failures are of one tenant, the
-    /// result is true only if no other tenant has a kept attempt.
+    /// Returns true if the upstream is probably the cause of the failures, and not the requests: at
+    /// least `least` of the kept attempts failed, and these are more than half of the kept
+    /// attempts. If all failures belong to one tenant, the result is true only if no other tenant
+    /// has a kept attempt.
     fn is_suspect(&self, least: u32) -> bool {
         let failed: Vec<u64> =
             self.attempts.iter().filter(|one| one.failed).map(|one| one.tenant).collect();
@@ -321,7 +327,7 @@ mod tests {
         UpstreamCondition::new(BreakerConfig { failures: 2, open_for: Duration::from_secs(10) })
     }
 
-    /// Whether it is to be asked how it is.
+    /// Returns true if a probe of the upstream was requested.
     async fn is_suspected(condition: &UpstreamCondition) -> bool {
         tokio::time::timeout(Duration::ZERO, condition.suspected.notified()).await.is_ok()
     }

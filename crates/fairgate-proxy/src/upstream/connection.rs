@@ -1,9 +1,10 @@
-//! One connection to an upstream, which is polled by the request that uses it.
+//! A connection to an upstream that is polled by the request that uses it.
 //!
-//! hyper requires that a connection is polled in addition to the request on it. Usually a separate task does that, and
-//! every answer then costs two task switches. Here the request's own future, and later the body of the answer, polls
-//! the connection, so that the bytes of an answer pass from socket to socket in one task. An idle connection is not
-//! polled. If the server has closed it, this is noticed before the next request is sent on it.
+//! hyper requires that a connection is polled in addition to its request. Usually a separate task
+//! does that, and every answer then costs two task switches. Here the request's own future, and
+//! later the body of the answer, polls the connection, so that the bytes of an answer pass from
+//! socket to socket in one task. An idle connection is not polled. If the server has closed it,
+//! this is noticed before the next request is sent.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,7 +24,7 @@ pub(super) struct UpstreamConnection {
     sender: SendRequest<Full<Bytes>>,
     /// The connection; `None` once it has closed.
     link: Option<Connection<UpstreamTransport, Full<Bytes>>>,
-    /// Number of requests that were sent.
+    /// Number of requests that were sent on the connection.
     requests: u64,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct UpstreamSendError {
     pub(super) unsent: Option<Box<Request<Full<Bytes>>>>,
 }
 
-/// Head and body of an answer, and the connection that the body comes over.
+/// Head and body of an answer, and the connection on which the body arrives.
 pub(super) struct ConnectionAnswer {
     pub(super) answer: Response<Incoming>,
     pub(super) connection: Box<UpstreamConnection>,
@@ -48,7 +49,7 @@ impl UpstreamConnection {
         Box::new(Self { sender, link: Some(link), requests: 0 })
     }
 
-    /// Polls the connection, so that it reads and writes what it can.
+    /// Polls the connection, so that it reads and writes as much as possible.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(link) = self.link.as_mut()
             && Pin::new(link).poll(cx).is_ready()
@@ -57,7 +58,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Returns true if the connection can take another request. Checks the socket.
+    /// Returns true if the connection can take another request. Polls the socket to find out.
     pub(super) fn is_usable(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop()));
         self.link.is_some() && !self.sender.is_closed()
@@ -99,8 +100,8 @@ impl UpstreamConnection {
     }
 }
 
-/// Polls a body and its connection. The body is polled first, then the connection, which may read more of the body, and
-/// then the body again.
+/// Polls a body and its connection: first the body, then the connection, which may read more of the
+/// body, and then the body again.
 pub(super) fn poll_with_connection<T>(
     connection: Option<&mut UpstreamConnection>,
     cx: &mut Context<'_>,

@@ -1,13 +1,15 @@
 //! Decodes answers that an upstream compresses although it was asked not to (`accept-encoding: identity`).
 //!
-//! The answers are decoded before the meter reads them, and are sent to the client uncompressed: the meter must read
-//! tokens as they pass, and the client must get what was metered. An unknown coding is refused, because an answer that
-//! cannot be read would be charged by its compressed size.
+//! The answers are decoded before the meter reads them, and are sent to the client uncompressed.
+//! The meter must read the tokens as they pass, and the client must get what was metered. An
+//! unknown coding is refused, because an answer that cannot be read would be charged by its
+//! compressed size.
 //!
-//! A decoder produces at most [`PIECE_BYTES_MAX`] at a time, and only when the client has taken the previous piece, so
-//! a small body that decodes to gigabytes costs no memory. Windows are bounded: 32 KiB for gzip and deflate, 16 MiB for
-//! br, 8 MiB for zstd (RFC 9659). If a chunk decodes to more than one piece, the further pieces may come only with the
-//! next chunk or at the end of the body, because the decoders ask for input before they produce more.
+//! A decoder produces at most [`PIECE_BYTES_MAX`] at a time, and only when the client has taken the
+//! previous piece. So a small body that decodes to gigabytes costs no memory. Windows are bounded:
+//! 32 KiB for gzip and deflate, 16 MiB for br, 8 MiB for zstd (RFC 9659). If a chunk decodes to
+//! more than one piece, the further pieces may come only with the next chunk or at the end of the
+//! body, because the decoders require input before they produce more.
 
 use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -18,11 +20,11 @@ use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
-/// Most bytes that are decoded in one step.
+/// Maximum number of bytes that are decoded in one step.
 const PIECE_BYTES_MAX: usize = 32 << 10;
-/// Largest window of zstd, as a power of two.
+/// Maximum window of zstd, as a power of two.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
-/// Bytes of a brotli body that are read in one step.
+/// Maximum number of bytes of a brotli body that are read in one step.
 const BROTLI_INPUT_BYTES: usize = 4 << 10;
 
 /// A supported content coding (`Content-Encoding`).
@@ -68,8 +70,8 @@ impl ContentCoding {
 /// Decodes a body as it arrives.
 pub(super) struct BodyDecoder {
     coding: ContentCoding,
-    /// First bytes of the body, until there are two. The first two bytes of a `deflate` body tell which of two formats
-    /// it has.
+    /// First bytes of the body, until there are two. The first two bytes of a `deflate` body show
+    /// which of two formats it has.
     first: BytesMut,
     /// Takes coded bytes; `None` before the first two bytes and after the end.
     feed: Option<Sender<Bytes>>,
@@ -86,8 +88,8 @@ impl BodyDecoder {
         Self { coding, first, feed: None, decoding: None, over: false, ended: false }
     }
 
-    /// Returns true if the coded body has ended. If [`BodyDecoder::piece`] then returns `None`, the decoded body is
-    /// complete.
+    /// Returns true if the coded body has ended. If [`BodyDecoder::piece`] returns `None` after
+    /// that, the decoded body is complete.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -120,7 +122,8 @@ impl BodyDecoder {
         Ok(())
     }
 
-    /// Returns the next decoded piece; `None` if more must be fed first, or if the body is complete.
+    /// Returns the next decoded piece. `None` if another chunk must be fed first, or if the body is
+    /// complete.
     pub(super) fn piece(&mut self) -> Result<Option<Bytes>, CorruptBodyError> {
         let Some(decoding) = self.decoding.as_mut().filter(|_| !self.over) else { return Ok(None) };
         let mut piece = BytesMut::zeroed(PIECE_BYTES_MAX);
@@ -225,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A brotli body that stores its content as it is: at most 64 KiB.
+    /// Returns a brotli body that contains the text uncompressed; at most 64 KiB.
     fn stored_brotli(text: &[u8]) -> Vec<u8> {
         let head = (u32::try_from(text.len()).unwrap() - 1) << 4 | 1 << 20;
         let mut coded = head.to_le_bytes()[..3].to_vec();
@@ -251,7 +254,7 @@ mod tests {
         ]
     }
 
-    /// Decodes a body that comes in pieces of this many bytes.
+    /// Decodes a body that arrives in pieces of this many bytes.
     fn decoded(
         coding: ContentCoding,
         body: &[u8],

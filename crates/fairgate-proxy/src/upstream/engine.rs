@@ -1,4 +1,4 @@
-//! State of the engine behind an upstream, as the engine's own metrics show it. This includes running and queued
+//! State of the engine behind an upstream, as the engine's own metrics show it: running and queued
 //! requests, cache use, slots and restarts.
 
 mod prometheus_text;
@@ -18,10 +18,11 @@ use self::slots::SlotRule;
 /// Number of failed readings in a row after which the last reading no longer counts for overload.
 const STALE_AFTER: u32 = 3;
 
-/// Observer of engine events, for state that ends with the engine's process, such as the contents of its cache.
+/// Receiver of engine events, for state that ends with the engine's process, such as the assumed
+/// contents of its cache.
 pub(crate) trait EngineHook: Send + Sync {
-    /// Called when the worker's engine was restarted, or may have been restarted while it was down. Its cache is then
-    /// empty.
+    /// Called when the worker's engine was restarted, or may have been restarted while it could not
+    /// be reached. Its cache is then empty.
     fn restarted(&self, worker: &str);
     /// Called with the size of the worker's cache in tokens, over all its ranks, when the size is first known and when
     /// it changes.
@@ -37,7 +38,8 @@ pub(crate) struct UpstreamEngine {
 
 struct UpstreamEngineState {
     rule: Option<SlotRule>,
-    /// Number of slots per rank before their last change, and that change; `None` before the first change.
+    /// The last change of the slots, with the number of slots per rank before it; `None` before the
+    /// first change.
     last_change: Option<(u64, SlotChange)>,
     overload: OverloadConfig,
     reading: Option<EngineReading>,
@@ -50,11 +52,12 @@ pub(crate) struct EngineChanges {
     pub(crate) restarted: bool,
     /// Size of the engine's cache in tokens, if the size has changed or the engine was restarted.
     pub(crate) cache_tokens: Option<u64>,
-    /// Numbers of slots per rank before and after a change, and the change; `None` if the slots have not changed.
+    /// The change of the slots, with the numbers of slots per rank before and after it; `None` if
+    /// they have not changed.
     pub(crate) slots: Option<(u64, u64, SlotChange)>,
 }
 
-/// Threshold that an engine exceeds, so that it gets no new requests.
+/// The threshold that an engine exceeds. An overloaded engine gets no new requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverloadReason {
     Waiting { requests: u64, most: u64 },
@@ -154,8 +157,9 @@ impl UpstreamEngine {
         EngineChanges { restarted, cache_tokens, slots }
     }
 
-    /// Records a failed reading. After [`STALE_AFTER`] failures in a row, the last reading no longer counts for
-    /// overload. It is kept nevertheless, so that the next reading reveals a restart.
+    /// Records a failed reading. After [`STALE_AFTER`] failures in a row, the last reading no
+    /// longer counts for overload. It is kept nevertheless, so that a restart can be recognised at
+    /// the next reading.
     pub(super) fn record_unreadable(&self) {
         let mut inner = self.lock();
         inner.failures = inner.failures.saturating_add(1);

@@ -1,4 +1,5 @@
-//! Log messages about a failing upstream. They show the reason of failures, but not every failed request gets a line.
+//! Log messages about a failing upstream. They show the reason of failures, without a line for
+//! every failed request.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,7 @@ impl fmt::Display for FailureCause {
     }
 }
 
-/// Throttle of the log messages about one upstream, and its last failures.
+/// Limits the number of log messages about one upstream, and keeps the causes of its last failures.
 #[derive(Default)]
 pub(super) struct FailureLog {
     said: LogThrottle<FailureCause>,

@@ -5,9 +5,10 @@
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
-/// Returns true if the headers leave the end of the body ambiguous, because they state both a length and chunks, or a
-/// transfer coding other than chunks alone. A reader that assumes the wrong end mistakes a part of an answer for the
-/// whole answer or for the next one (RFC 9112, 6.3).
+/// Returns true if the headers leave the end of the body ambiguous: they state both a length and
+/// chunks, or a transfer coding other than chunks alone. A reader that assumes the wrong end
+/// mistakes a part of an answer for the whole answer, or takes a part of one answer for the next
+/// (RFC 9112, 6.3).
 pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {

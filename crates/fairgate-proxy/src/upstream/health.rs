@@ -1,4 +1,5 @@
-//! Checks the health of upstreams, at intervals and when failed requests make an upstream suspect.
+//! Checks the health of upstreams at intervals, and also after failed requests have made an
+//! upstream suspect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::{FailureCause, StatusClass, Upstream};
 
-/// Greatest number of bytes of a health check's answer that are read, so that the connection can be reused.
+/// Maximum number of bytes of a health check's answer that are read, so that the connection can be
+/// reused.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Path that is requested to probe an upstream without a configured health check, because every server of the supported
-/// dialects has this path.
+/// Path that is requested to probe an upstream without a configured health check. Every server of
+/// the supported dialects has this path.
 const MODELS: &str = "/v1/models";
-/// Least time between two probes, because one tenant's failed requests can cause them.
+/// Minimum time between two probes, because one tenant's failed requests can cause probes.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// Timeout of the request to [`MODELS`].
 const MODELS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,7 +61,7 @@ pub(super) async fn run_probes(upstream: Arc<Upstream>) {
         let checked = check(&upstream, &path, Instant::now() + timeout).await;
         let well = match checked {
             Ok(()) => true,
-            // The server is there and answers, if only with "not found".
+            // The server is running and answers, even if only with "not found".
             Err(FailureCause::Answered(status)) => {
                 !StatusClass::of(status).is_server_fault() && upstream.config.health.is_none()
             }

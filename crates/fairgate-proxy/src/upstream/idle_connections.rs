@@ -17,15 +17,16 @@ use super::connection::{ConnectionAnswer, UpstreamConnection, poll_with_connecti
 use super::decode::{BodyDecoder, ContentCoding, CorruptBodyError, UnknownCodingError};
 use crate::upstream_failure::FailureKind;
 
-/// Longest idle time of a connection, unless its server states a shorter one. This is shorter than the time after which
-/// common load balancers close idle connections.
+/// Maximum idle time of a connection, unless its server states a shorter one. Common load balancers
+/// close idle connections after a longer time.
 const IDLE_MAX: Duration = Duration::from_secs(50);
-/// Longest idle time of a connection without TLS whose server states no time. uvicorn, which serves vLLM and SGLang,
-/// closes idle connections after 5 s and does not say so. A request that is sent at the moment of the close is lost,
-/// and cannot be sent again without the risk that it runs twice.
+/// Maximum idle time of a connection without TLS whose server states no time. uvicorn, which serves
+/// vLLM and SGLang, closes idle connections after 5 s and does not say so. A request that is sent
+/// at the moment of the close is lost, and cannot be sent again without the risk that it runs
+/// twice.
 const PLAIN_UNSTATED_IDLE: Duration = Duration::from_secs(4);
-/// Time by which the gateway closes an idle connection earlier than its server would, because a request that is sent at
-/// the last moment may arrive after the close.
+/// Time by which the gateway closes an idle connection before its server would. A request that is
+/// sent at the last moment could arrive after the close.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Time for which no idle connections are kept after the server has closed one too early. It doubles with each early
 /// close, up to [`DISTRUST_MAX`], and starts again from this value once a kept connection was used.
@@ -35,14 +36,14 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// Idle connections to one upstream.
 ///
-/// A server may close a connection earlier than it promised. The gateway notices such a close only when it arrives, and
-/// a request that is sent just before is lost. So after an early close, no connections are kept for a while.
-/// Connections that break while a request is on them do not count as early closes: a tenant's requests can cause that,
-/// and all tenants would pay for new connections.
+/// A server may close a connection earlier than it promised. The gateway learns of the close only
+/// afterwards, and a request that is sent just before is lost. So after an early close, no
+/// connections are kept for a while. Connections that break during a request do not count as early
+/// closes: a tenant's requests can cause that, and all tenants would pay for new connections.
 pub(super) struct IdleConnections {
     state: Mutex<IdleState>,
     max: usize,
-    /// Longest idle time of a connection whose server states none.
+    /// Maximum idle time of a connection whose server states none.
     unstated_idle: Duration,
 }
 
@@ -112,8 +113,9 @@ impl IdleConnections {
         Self { state: Mutex::default(), max, unstated_idle }
     }
 
-    /// Returns the longest idle time of a connection to `url` whose server states none. Servers with TLS are mostly
-    /// behind load balancers, which keep idle connections for a minute or longer.
+    /// Returns the maximum idle time of a connection to `url` whose server states none. Servers
+    /// with TLS are mostly behind load balancers, which keep idle connections for a minute or
+    /// longer.
     pub(super) fn unstated_idle_time(url: &Uri) -> Duration {
         if url.scheme() == Some(&Scheme::HTTPS) { IDLE_MAX } else { PLAIN_UNSTATED_IDLE }
     }
@@ -193,7 +195,7 @@ pub(crate) struct UpstreamBody {
     kept: KeepAlive,
     /// Decoder, if the upstream compressed the body.
     decoder: Option<Box<BodyDecoder>>,
-    /// Bytes that were already read and are to be read again.
+    /// Bytes that were read already and are returned again by the next poll.
     put_back: Option<Bytes>,
 }
 
@@ -212,7 +214,7 @@ pub(super) fn decoded(
 }
 
 impl UpstreamBody {
-    /// Polls for the next piece of the body; `None` at its end.
+    /// Polls for the next piece of the body, decoded; `None` at the end of the body.
     pub(crate) fn poll_chunk(
         &mut self,
         cx: &mut Context<'_>,
@@ -255,7 +257,7 @@ impl UpstreamBody {
         }
     }
 
-    /// Polls for the next piece of the body as it comes over the connection, before any decoding.
+    /// Polls for the next piece of the body as it arrives on the connection, before any decoding.
     fn poll_coded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FailureKind>>> {
         loop {
             let body = &mut self.body;

@@ -1,4 +1,5 @@
-//! Asks an upstream once whether it is there and takes the credential, for people who check a configuration.
+//! Sends one request to an upstream to find out whether it runs and accepts the credential, for
+//! people who check a configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,21 +13,21 @@ use super::{FailureCause, Upstream, UpstreamError};
 
 /// Path that every server of the supported dialects has.
 const MODELS: &str = "/v1/models";
-/// Greatest number of bytes of the answer that are read.
+/// Maximum number of bytes of the answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Longest time that the upstream may take.
+/// Maximum time that the upstream may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answer of an upstream to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamProbe {
-    /// The upstream is there and takes the credential.
+    /// The upstream answers and accepts the credential.
     Well(StatusCode),
-    /// The upstream answers, and refuses the credential, or has none where it needs one.
+    /// The upstream refuses the credential, or requires one that is not configured.
     CredentialRefused(StatusCode),
-    /// The upstream answers that it is at fault.
+    /// The upstream answers with a server error.
     Faulty(StatusCode),
-    /// The upstream does not answer; the text says why.
+    /// No answer came, for the reason in the text.
     Silent(String),
 }
 
@@ -40,7 +41,7 @@ impl UpstreamProbe {
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Self::CredentialRefused(status),
             status if status.is_server_error() => Self::Faulty(status),
-            // A server without a list of models is there all the same.
+            // The server runs, even if it has no list of models.
             status => Self::Well(status),
         }
     }
@@ -59,7 +60,7 @@ impl fmt::Display for UpstreamProbe {
     }
 }
 
-/// Asks an upstream for its list of models, with its credential.
+/// Requests the list of models from an upstream, with its credential.
 ///
 /// # Errors
 /// The upstream's address, credential or certificates cannot be used.

@@ -1,7 +1,7 @@
-//! Reads an engine's metrics at intervals, bounded in time and size.
+//! Reads an engine's metrics at intervals, with limits on time and size.
 //!
-//! Reading is independent of requests. The rules that interpret the metrics are pure (`upstream/engine/`), and the
-//! results reach the pool through its one reporter.
+//! Reading is independent of requests. The rules that interpret the metrics are pure functions
+//! (`upstream/engine/`). The results reach the pool through its only reporter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::engine::{EngineChanges, EngineReading, EngineReadingError};
 use super::watch::PoolsOfWorker;
 use super::{FailureCause, FailureKind, Upstream};
 
-/// Greatest size of an engine's metrics, in bytes. The metrics of vLLM have some 100 KB.
+/// Maximum size of an engine's metrics, in bytes. Those of vLLM have about 100 KB.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Longest time that a reading may take.
+/// Maximum time that a reading may take.
 const READING_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
 /// Header in which llama.cpp states the start of its process.
@@ -54,7 +54,7 @@ pub(super) async fn run_readings(
                 upstream.engine.record_unreadable();
                 if matches!(problem, ScrapeError::Cause(FailureCause::Failed(FailureKind::Connect)))
                 {
-                    // Nobody listens on the port: the process has ended, and its cache is lost.
+                    // Nothing listens on the port, so the process has ended and its cache is lost.
                     told.for_each_hook(|hook| hook.restarted(&upstream.name));
                 }
                 if let Some(left_out) = complaints.admit((), Instant::now()) {
@@ -62,7 +62,7 @@ pub(super) async fn run_readings(
                 }
             }
         }
-        // The task that reports the standing reports slots and overload too.
+        // The task that reports the standing also reports slots and overload.
         upstream.condition.changed.notify_one();
     }
 }
@@ -101,7 +101,7 @@ fn started(headers: &HeaderMap) -> Option<u64> {
     headers.get(PROCESS_START)?.to_str().ok()?.parse().ok()
 }
 
-/// Passes the changes of a reading on to the log and to the observers of the engine's cache.
+/// Logs the changes of a reading, and passes them to the observers of the engine's cache.
 fn announce(upstream: &Upstream, told: &PoolsOfWorker, learned: EngineChanges) {
     let worker = &upstream.name;
     if learned.restarted {

@@ -1,9 +1,9 @@
 //! Divides the slots of an upstream among its workers in a pool, one for each model.
 //!
-//! The rule is the same by which an account's rates are divided (`account/rate_division.rs`). A worker whose models
-//! have no queued requests gets the slots that it uses and a few more. The rest is divided equally among the workers
-//! whose models have queued requests. If there are fewer slots than workers, the workers with queued requests take
-//! turns.
+//! The rule is that of an account's rates (`account/rate_division.rs`). A worker whose models have
+//! no queued requests gets the slots that it uses and a few more. The rest is divided equally among
+//! the workers whose models have queued requests. If there are fewer slots than workers, the
+//! workers with queued requests take turns.
 //!
 //! The workers together must not have more requests in flight than the upstream has slots. A worker whose slots are
 //! reduced may still have requests in flight in the slots that it loses. So another worker gets these slots only once
@@ -23,7 +23,8 @@ pub(super) struct SlotUse {
     pub(super) now: u64,
 }
 
-/// Returns the slots of each worker. `turn` is the number of the call, by which workers take turns.
+/// Returns the slots of each worker. `turn` is the number of the call; it decides which workers
+/// come first if there are fewer slots than workers.
 pub(super) fn divide_slots(total: u64, uses: &[SlotUse], turn: u64) -> Vec<u64> {
     let targets = targets(total, uses, turn);
     let taken = uses.iter().map(|it| it.in_flight.max(it.now)).fold(0, u64::saturating_add);
@@ -49,7 +50,7 @@ fn targets(total: u64, uses: &[SlotUse], turn: u64) -> Vec<u64> {
             has_queue: it.has_queue,
         })
         .collect();
-    // One slot for each, so that every model can start at once.
+    // Each worker gets one slot, so that every model can start at once.
     let rest = total - count;
     let mut slots: Vec<u64> =
         divide(&draws).into_iter().map(|part| 1 + floor_to_u64(to_f64(rest) * part)).collect();
@@ -66,8 +67,8 @@ fn targets(total: u64, uses: &[SlotUse], turn: u64) -> Vec<u64> {
     slots
 }
 
-/// Gives one slot each to `total` of the workers, those with queued requests first. Each `turn` begins with another one
-/// of the workers with queued requests.
+/// Gives one slot each to `total` of the workers, first to those with queued requests. With each
+/// `turn`, another one of them comes first.
 fn in_turn(total: u64, uses: &[SlotUse], turn: u64) -> Vec<u64> {
     let count = uses.len() as u64;
     let mut order: Vec<usize> = (0..uses.len()).collect();

@@ -1,14 +1,15 @@
-//! Classes of an upstream's status codes. No other code compares these numbers.
+//! Classes of an upstream's status codes. Only this module compares the numbers.
 
 use super::failure_log::FailureCause;
 use crate::upstream_failure::FailureKind;
 
-/// Class of a status code. It tells if the upstream is well, and if the client may see the answer.
+/// Class of a status code. It shows whether the upstream is well, and whether the client may see
+/// the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusClass {
     /// Any 2xx status. The answer is metered.
     Success,
-    /// Any 4xx status except 401, 403 and 429. The request itself is at fault.
+    /// Any 4xx status except 401, 403 and 429. The cause is the request itself.
     ClientError,
     /// Status 429, because the worker accepts no more requests now.
     Busy,
@@ -34,7 +35,7 @@ impl StatusClass {
         }
     }
 
-    /// Returns the cause to log, if the answer is the upstream's own fault.
+    /// Returns the cause to log if the upstream caused the failure; `None` otherwise.
     pub(super) fn failure_cause(status: u16) -> Option<FailureCause> {
         match Self::of(status) {
             Self::Failed(kind) => Some(FailureCause::Failed(kind)),

@@ -1,8 +1,8 @@
-//! Reports the condition of an upstream to the pools that have it as a worker, as worker events.
+//! Reports the condition of an upstream, as worker events, to the pools that have it as a worker.
 //!
-//! An upstream that is down is paused (`pause_until`) at first, so that requests that need it wait for it. After
-//! `down_wait` it is reported as `overloaded`, so that new requests that no other worker can serve are refused. The
-//! pause and the overload are events, so they are in the journal.
+//! An upstream that is down is first paused (`pause_until`), so that requests for it wait. After
+//! `down_wait` it is reported as `overloaded`, so that new requests that no other worker can serve
+//! are refused. The pause and the overload are events, so they are in the journal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub(crate) struct UpstreamWatcher {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// One pool that has a worker of the upstream, and that worker. An upstream with an account may have several workers in
-/// a pool, one for each model.
+/// A pool, and a worker of the upstream in that pool. An upstream with an account may have several
+/// workers in a pool, one for each model.
 #[derive(Clone)]
 pub(crate) struct PoolOfWorker {
     pub(crate) pool: Arc<str>,
@@ -42,11 +42,11 @@ pub(crate) struct PoolOfWorker {
     /// True if the pool has no other upstream.
     pub(crate) is_only_upstream: bool,
     pub(crate) reporter: Arc<WorkerReporter>,
-    /// Observer of the worker's engine, which updates the assumptions about the engine's cache.
+    /// Observer that learns of restarts and of the cache size of the worker's engine.
     pub(crate) hook: Arc<dyn EngineHook>,
     /// Number of the pool's requests in flight on the worker.
     pub(crate) in_flight: LiveCount,
-    /// Longest time that requests wait for this worker while it is down.
+    /// Maximum time that requests wait for this worker while it is down.
     pub(crate) down_wait: Duration,
 }
 
@@ -58,7 +58,7 @@ struct ReportedState {
     overdue: bool,
     /// Slots of the worker per rank; `u64::MAX` if unlimited.
     slots: u64,
-    /// Slots per rank that all workers of the upstream in the same pool have together.
+    /// Slots per rank of all workers of the upstream in the same pool together.
     slots_together: u64,
     /// True if the worker's engine is overloaded.
     overloaded: bool,
@@ -125,7 +125,7 @@ async fn report_changes(upstream: Arc<Upstream>, pools: Arc<PoolsOfWorker>) {
         let (standing, until) = upstream.condition.update_standing(now);
         let down = announce(&upstream, &pools, standing, down_since.is_some());
         if down && down_since.is_none() {
-            // After the outage it may be another process.
+            // After the outage, another process may serve the address.
             pools.for_each_hook(|hook| hook.restarted(&upstream.name));
         }
         down_since = down.then(|| down_since.unwrap_or(now));
@@ -150,7 +150,7 @@ fn announce(
 ) -> bool {
     let (why, cause) = match standing {
         UpstreamStanding::Up => ("", None),
-        // The trial is running; its result is not known yet.
+        // The trial is still running.
         UpstreamStanding::Trial => return was_down,
         UpstreamStanding::Unhealthy => {
             ("its health checks fail", upstream.failure_log.last_check())
@@ -169,7 +169,7 @@ fn announce(
 }
 
 impl PoolsOfWorker {
-    /// Returns the names of the pools, each once.
+    /// Returns the names of the pools, without duplicates.
     fn pools(&self) -> Vec<Arc<str>> {
         let mut pools: Vec<_> = self.lock().iter().map(|(member, _)| member.pool.clone()).collect();
         pools.dedup();
@@ -192,9 +192,9 @@ impl PoolsOfWorker {
         hooks.iter().for_each(|hook| tell(&**hook));
     }
 
-    /// Returns each pool to which the current state was not sent yet, with that state, and marks the state as sent.
-    /// Also returns the next time at which the state changes by itself: the slots are divided again, or the `down_wait`
-    /// of a pool ends.
+    /// Returns each pool to which the current state was not sent yet, with that state, and marks
+    /// the state as sent. Also returns the next time at which the state changes without an event:
+    /// when the slots are divided again, or when the `down_wait` of a pool ends.
     fn take_outdated(
         &self,
         upstream: &Upstream,
@@ -236,17 +236,18 @@ impl PoolsOfWorker {
 struct WorkerSlots {
     slots: u64,
     slots_together: u64,
-    /// True if the worker has only a part of the upstream's slots, which changes with the load.
+    /// True if the worker has only a part of the upstream's slots. The part changes with the load.
     is_divided: bool,
 }
 
-/// Returns the slots per rank of each worker. In each pool, the workers have the upstream's slots together. During a
-/// trial, this number is one more than the requests that the pool had in flight on the upstream when the trial began.
+/// Returns the slots per rank of each worker. In each pool, the workers together have the
+/// upstream's slots. During a trial, they have one more than the requests that the pool had in
+/// flight on the upstream when the trial began.
 ///
-/// The slots are divided among the workers of a pool, that is, among the models, without regard to the weights of
-/// tenants. They need not be divided if the pool has no other upstream and the pool's capacity is at most these slots.
-/// Then each worker may use all slots, because the capacity already limits the workers together, and the policy decides
-/// which model's request is next.
+/// The slots of an upstream are divided among its workers in a pool, that is, among models, without
+/// regard to the weights of tenants. If the pool has no other upstream and its capacity is at most
+/// these slots, they are not divided. Each worker may then use all of them, because the capacity
+/// already limits the workers together, and the policy decides which model's request is next.
 fn slots_of_workers(
     pools: &[(PoolOfWorker, Option<ReportedState>)],
     upstream: &Upstream,
@@ -289,9 +290,9 @@ fn slots_of_workers(
     slots
 }
 
-/// Returns the availability to send to the core. A worker that is down is paused, so that new requests wait for it with
-/// the queued ones. Once it has been down longer than `down_wait` it is overloaded, so that new requests that no other
-/// worker can serve are refused.
+/// Returns the availability to send to the core. A worker that is down is paused, so that new
+/// requests wait for it as the queued ones do. If it is down longer than `down_wait`, it is
+/// overloaded, so that new requests that no other worker can serve are refused.
 fn availability(state: ReportedState, member: &PoolOfWorker, now: Instant) -> WorkerAvailability {
     let slots = state.slots;
     let up = WorkerAvailability { state: WorkerState::Up, slots, down_until: None };

@@ -1,4 +1,4 @@
-//! Ids of price sets, and the sets by which attempts were counted and which are not in the audit trail yet.
+//! Ids of price sets, and the used price sets that are not in the audit trail yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,28 +8,31 @@ use serde_json::{Value as Json, json};
 
 use super::{CostTerms, WorkerTimeTerms};
 
-/// Greatest number of sets of a worker that wait for the audit trail. A worker has a new set at most every second.
+/// Maximum number of sets of a worker that wait for the audit trail. A worker has a new set at most
+/// every second.
 const WAITING_MAX: usize = 1024;
 /// Number of bytes of the hash in an id.
 const ID_BYTES: usize = 8;
 
-/// The terms on which one attempt is counted.
+/// The terms by which one attempt is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptTerms {
     pub(crate) cost: CostTerms,
-    /// Terms of the worker, whatever the pool counts; `None` if the worker's time has no price.
+    /// Prices of the worker's time, whatever the pool counts; `None` if the worker's time has no
+    /// price.
     pub(crate) worker: Option<WorkerTimeTerms>,
     /// Id of the price set; `None` unless the pool counts worker time and the worker has prices of its own.
     pub(crate) price_set: Option<Arc<str>>,
 }
 
 impl AttemptTerms {
-    /// Returns the terms on a worker whose time has no price.
+    /// Returns the terms for a worker whose time has no price.
     pub(crate) fn of(cost: CostTerms) -> Self {
         Self { cost, worker: None, price_set: None }
     }
 
-    /// Returns true if nothing was learned yet of the worker, or of a worker whose prices are in the mean.
+    /// Returns true if nothing was learned yet about the worker, or about one of the workers in the
+    /// mean of the prices.
     pub(crate) fn is_guess(&self) -> bool {
         let of_cost = match self.cost {
             CostTerms::WorkerTime(terms) => Some(terms),
@@ -44,7 +47,7 @@ impl AttemptTerms {
 pub(crate) struct PriceSetRecord {
     pub(crate) id: Arc<str>,
     pub(crate) worker: Arc<str>,
-    /// Pool of the first attempt.
+    /// Pool of the first attempt that was counted by the set.
     pool: Box<str>,
     set: WorkerPriceSet,
     is_stated: bool,
@@ -77,7 +80,8 @@ pub(super) struct UsedPriceSets {
 }
 
 impl UsedPriceSets {
-    /// Returns the id of a set by which an attempt is counted. A set that is not the last one waits for the audit trail.
+    /// Returns the id of a set by which an attempt is counted. A set that differs from the last one
+    /// is kept for the audit trail.
     pub(super) fn id_of(
         &mut self,
         set: WorkerPriceSet,
@@ -102,7 +106,8 @@ impl UsedPriceSets {
     }
 }
 
-/// Returns the id of a set: the same for the same prices and batch, also after a restart.
+/// Returns the id of a set. Sets with the same prices and batch have the same id, also after a
+/// restart.
 fn set_id(set: &WorkerPriceSet) -> Arc<str> {
     let mut hasher = blake3::Hasher::new();
     for number in super::in_order(&set.prices).into_iter().chain([set.batch.thousandths()]) {

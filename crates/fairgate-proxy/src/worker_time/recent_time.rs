@@ -17,7 +17,7 @@ pub(crate) struct RecentTime {
 }
 
 impl RecentTime {
-    /// Adds worker time at a time.
+    /// Adds worker time at the time `now_us`.
     pub(super) fn add(&mut self, now_us: u64, time_us: u64) {
         let step = (now_us / STEP_US).max(self.last);
         for old in (self.last + 1..=step).take(self.steps.len()) {
@@ -28,8 +28,8 @@ impl RecentTime {
         *sum = sum.saturating_add(u32::try_from(time_us).unwrap_or(u32::MAX));
     }
 
-    /// Returns the worker time of the minute before a time, in microseconds. The minute is rounded to whole steps of
-    /// five seconds.
+    /// Returns the worker time of the minute before `now_us`, in microseconds. The minute is
+    /// rounded to whole steps of five seconds.
     pub(super) fn sum(&self, now_us: u64) -> u64 {
         let step = now_us / STEP_US;
         let kept = |number: &u64| number + STEPS > step;

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::ClusterMicros;
 
-/// Longest wait that is proposed to a caller before it tries again.
+/// Maximum wait that is proposed to a caller before it tries again.
 const LONGEST_WAIT: ClusterMicros = ClusterMicros::seconds(24 * 60 * 60);
 
-/// One whole request or token, in the unit of a bucket's level. A bucket fills by `rate` units each microsecond, so by
-/// `rate` wholes per minute.
+/// One request or token, in the unit of a bucket's level. A bucket gains `rate` units in each
+/// microsecond, which is `rate` requests or tokens per minute.
 const WHOLE: i128 = 60 * 1_000_000;
 
 /// A bucket that holds the limit of one minute and fills continuously. A level below zero is a debt.
@@ -39,7 +39,8 @@ impl ClusterMinuteBucket {
         *self = Self { level: Some(level.min(full(rate))), at: self.at.max(now) };
     }
 
-    /// Changes the rate. Requests or tokens that were taken stay taken. A bucket that had no rate before is full.
+    /// Changes the rate. The number of taken requests or tokens does not change. A bucket without a
+    /// rate before becomes full.
     pub(super) fn change_rate(&mut self, old: Option<u64>, new: Option<u64>, now: ClusterMicros) {
         if old == new {
             return;

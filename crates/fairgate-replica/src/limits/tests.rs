@@ -10,7 +10,8 @@ fn of_chat(bytes: u64, estimate: u64) -> LimitedRequest<'static> {
     LimitedRequest { tenant: Some("chat"), key: Some("k"), bytes, estimate }
 }
 
-/// Counts a request in, as the machine does, or returns the code of its refusal and the time to wait.
+/// Counts a request, as the machine does. If it is refused, returns the code of the refusal and the
+/// time to wait.
 fn count_in(
     limits: &mut ClusterLimits,
     request: LimitedRequest<'_>,

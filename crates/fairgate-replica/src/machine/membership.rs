@@ -1,4 +1,4 @@
-//! Lines about members, configurations, snapshots and versions.
+//! Applies lines about members, configurations, snapshots and versions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl ClusterMachine {
         }
     }
 
-    /// Ends the processes of this name, except one, and frees their slots.
+    /// Ends the processes with this name, except the process `except`, and frees their slots.
     fn end_earlier_processes(
         &mut self,
         name: &str,
@@ -131,8 +131,8 @@ impl ClusterMachine {
         self.end_earlier_processes(name, None, effects, MemberEnd::Removed);
     }
 
-    /// Ends a member's epoch and decides what happens to its requests. Also called for a member that has ended before,
-    /// to free its slots at once.
+    /// Ends a member's epoch and decides about its requests. Also called for a member that has
+    /// already ended, to free its slots at once.
     pub(super) fn end_member(
         &mut self,
         number: MemberNumber,
@@ -166,7 +166,7 @@ impl ClusterMachine {
         self.config.config.timing.orphans
     }
 
-    /// Makes a member live, and ends its requests that it did not name in this epoch.
+    /// Makes a member live, and ends its requests that it has not named in this epoch.
     fn ready(&mut self, sender: LineSender, effects: &mut ClusterEffects) {
         let Some(member) = self.members.get_mut(sender.member) else { return };
         if member.state == MemberState::Joining(sender.epoch) {
@@ -175,8 +175,8 @@ impl ClusterMachine {
         }
     }
 
-    /// Updates everything that depends on which members are live: workers, the configuration in force and the known
-    /// versions.
+    /// Updates the state that depends on the live members: workers, the configuration in force and
+    /// the known versions.
     fn note_membership(&mut self, effects: &mut ClusterEffects) {
         let live = self.members.live_count();
         self.each_pool(effects, |pool, context| pool.update_workers(live, context));
@@ -184,7 +184,7 @@ impl ClusterMachine {
         self.note_versions();
     }
 
-    /// Takes over the configuration that all live members have, if there is one.
+    /// If all live members have the same configuration, puts it in force.
     fn follow_common_config(&mut self, effects: &mut ClusterEffects) {
         let members = &self.members;
         self.member_configs
@@ -210,7 +210,7 @@ impl ClusterMachine {
         self.set_config(digest, effects);
     }
 
-    /// Brings a configuration in force that a live member has.
+    /// Puts a configuration in force that a live member has.
     fn set_config(&mut self, digest: ShortHash, effects: &mut ClusterEffects) {
         if self.config.digest == Some(digest) {
             return;
@@ -261,7 +261,7 @@ impl ClusterMachine {
         }
     }
 
-    /// Notes since when all live members know the next version.
+    /// Updates the time since which all live members know the next version.
     fn note_versions(&mut self) {
         let next = self.version + 1;
         let mut live = self.members.live().peekable();

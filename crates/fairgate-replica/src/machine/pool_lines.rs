@@ -1,4 +1,4 @@
-//! Lines about pools, limits and the directory.
+//! Applies lines about pools, limits and the directory.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ impl ClusterMachine {
         }
     }
 
-    /// Notes a version of the directory. Returns false if a member has already stated a newer one.
+    /// Records a version of the directory. Returns false if a member has already stated a newer
+    /// one.
     pub(super) fn note_directory(&mut self, version: u64, effects: &mut ClusterEffects) -> bool {
         #[cfg(test)]
         if self.is_mutated(crate::tests::simulation::Mutation::OldDirectoryCounts) {

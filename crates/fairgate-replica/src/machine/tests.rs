@@ -1,4 +1,5 @@
-//! Single rules of the machine, record by record. What they promise together is in [`crate::tests::simulation`].
+//! Tests of single rules of the machine, record by record. [`crate::tests::simulation`] tests all
+//! rules together.
 
 use std::sync::Arc;
 
@@ -132,7 +133,7 @@ impl TestLog {
         TestMember { number, epoch, batch: 0 }
     }
 
-    /// Lets time pass by records that count for nothing.
+    /// Lets time pass by adding records without effect.
     fn wait(&mut self, seconds: u64) -> Vec<ClusterDecision> {
         let stranger = TestMember { number: MemberNumber(99), epoch: MemberEpoch(1), batch: 1 };
         let record = self.record(stranger, &[cluster(ClusterLine::Tick {})]);
@@ -376,7 +377,7 @@ fn a_new_generation_keeps_what_waits_and_what_runs() {
     assert_eq!(state, MemberState::Live(again.epoch));
 }
 
-/// The events of a pool are its journal: they give the same decisions again.
+/// The events of a pool are a journal: when they are applied again, they give the same decisions.
 #[test]
 fn a_pool_replays_to_the_line() {
     let mut log = TestLog::new();

@@ -1,4 +1,5 @@
-//! Changes that only time causes: leases end, slots of ended members become free, requests expire.
+//! Changes that only the passing of time causes: leases end, slots of ended members become free,
+//! requests expire.
 
 use super::ClusterMachine;
 use crate::decision::{ClusterEffects, MemberEnd};
@@ -6,8 +7,9 @@ use crate::members::MemberState;
 use crate::units::{ClusterMicros, EngineStamp};
 
 impl ClusterMachine {
-    /// Moves time by one record, and applies what has become due: first the ends of members, in the order of their
-    /// numbers, then for each pool its workers, its orphans and its timers.
+    /// Advances time for one record, and applies the changes that are now due: first the ends of
+    /// members, in the order of their numbers, then for each pool its workers, its orphans and its
+    /// timers.
     pub(super) fn pass_time(&mut self, stamp: EngineStamp, effects: &mut ClusterEffects) {
         let timing = self.config.config.timing;
         self.clock.advance(stamp, self.most_at_once());
@@ -17,7 +19,7 @@ impl ClusterMachine {
         }
         let live = self.members.live_count();
         self.each_pool(effects, |pool, context| pool.pass_time(live, context));
-        // Their requests have ended and their slots are free by then.
+        // By then, the requests of these members have ended and their slots are free.
         let is_over = |at: ClusterMicros| at.after(timing.orphans).after(timing.lease) < now;
         self.members.retain(|it| !matches!(it.state, MemberState::Ended(at) if is_over(at)));
     }
@@ -32,8 +34,8 @@ impl ClusterMachine {
         self.config.config.timing.most_at_once()
     }
 
-    /// Returns the next time at which something changes without a line; `None` if there is none. A member should send a
-    /// tick at that time.
+    /// Returns the next time at which something changes without a line; `None` if there is none. A
+    /// member should send a tick at that time.
     pub fn next_change(&self) -> Option<ClusterMicros> {
         let now = self.clock.now;
         let lapse = self.members.next_lapse(self.config.config.timing.lease);

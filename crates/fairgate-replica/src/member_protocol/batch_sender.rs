@@ -1,6 +1,7 @@
-//! Sends lines to the log. A member's records are applied in the order of their numbers. So if a record was not read
-//! back, it and all after it are sent again (go-back-N). They are sent again one by one, each when the one before is
-//! confirmed, because they could arrive in the wrong order if sent together.
+//! Sends lines to the log. A member's records are applied in the order of their numbers. So if a
+//! record was not read back, this record and all later ones are sent again (go-back-N). Each is
+//! sent again only when the one before is confirmed, because they could arrive in the wrong order
+//! if they were sent together.
 
 use std::collections::VecDeque;
 
@@ -8,19 +9,19 @@ use super::local_requests::RequestKey;
 use super::{HEADER_BYTES, LocalMicros, RESEND_AFTER};
 use crate::record::{RECORD_BYTES_MAX, RECORD_LINES_MAX};
 
-/// Greatest number of records that were sent and not read yet.
+/// Maximum number of records that were sent and not read back yet.
 const OUTSTANDING_MAX: usize = 8;
 
-/// Lines that wait to be sent, and records that were sent and not read yet.
+/// Lines that wait to be sent, and records that were sent and not read back yet.
 #[derive(Debug)]
 pub(super) struct BatchSender {
-    /// Greatest number of lines in a record.
+    /// Maximum number of lines in a record.
     lines_max: usize,
     pending: VecDeque<PendingLine>,
     pending_bytes: usize,
     outstanding: VecDeque<SentBatch>,
     last_batch: u64,
-    /// True while outstanding records are sent again one by one.
+    /// True while outstanding records are sent again, one by one.
     is_going_back: bool,
     /// Number of the record that was sent again last.
     sent_again: u64,
@@ -65,12 +66,12 @@ pub(super) struct NextBatch {
     keys: Vec<RequestKey>,
 }
 
-/// Content of the records that are confirmed when one of them is read back.
+/// Content of the records that are confirmed when a record is read back.
 #[derive(Debug, Default)]
 pub(super) struct ConfirmedBatches {
     /// Requests whose ends were in the confirmed records.
     pub(super) keys: Vec<RequestKey>,
-    /// Time at which the latest `alive` in them was written.
+    /// Time at which the latest `alive` in the confirmed records was written.
     pub(super) alive_written_at: Option<LocalMicros>,
 }
 
@@ -85,7 +86,7 @@ impl BatchSender {
         self.pending.push_back(PendingLine { text, key });
     }
 
-    /// Forgets everything, because the epoch has ended.
+    /// Discards all lines and records, because the epoch has ended.
     pub(super) fn clear(&mut self) {
         *self = Self { lines_max: self.lines_max, ..Self::default() };
     }
@@ -107,8 +108,8 @@ impl BatchSender {
         Some(first.bytes.clone())
     }
 
-    /// Takes the lines of the next record. A record is sent at once if none is outstanding; otherwise lines gather until
-    /// one is confirmed, or a record is full.
+    /// Takes the lines of the next record. If no record is outstanding, lines are sent at once.
+    /// Otherwise they are collected until a record is confirmed, or until they fill a record.
     pub(super) fn next_batch(&mut self) -> Option<NextBatch> {
         let is_full = self.pending.len() >= self.lines_max
             || self.pending_bytes >= RECORD_BYTES_MAX - HEADER_BYTES;
@@ -133,7 +134,7 @@ impl BatchSender {
         Some(NextBatch { number: self.last_batch, lines, keys })
     }
 
-    /// Notes that a record is on its way.
+    /// Records that a record was sent.
     pub(super) fn sent(
         &mut self,
         batch: NextBatch,
@@ -147,7 +148,7 @@ impl BatchSender {
         self.outstanding.push_back(sent);
     }
 
-    /// Notes that the record of this number was applied, and so were all before it.
+    /// Records that the record with this number was applied, and so were all before it.
     pub(super) fn confirm(&mut self, number: u64) -> ConfirmedBatches {
         let mut confirmed = ConfirmedBatches::default();
         while let Some(sent) = self.outstanding.pop_front_if(|sent| sent.number <= number) {
@@ -160,14 +161,15 @@ impl BatchSender {
         confirmed
     }
 
-    /// Makes all records that are not confirmed be sent again, because an earlier one is missing in the log.
+    /// Requires all records that are not confirmed to be sent again, because an earlier one is
+    /// missing in the log.
     pub(super) fn go_back(&mut self) {
         self.is_going_back = !self.outstanding.is_empty();
     }
 
-    /// Returns the time of the next record: `now` if lines are pending and none is outstanding, or if the next record
-    /// of a go-back is due; otherwise the time at which the first outstanding record is sent again. `None` if there is
-    /// nothing to send.
+    /// Returns the time of the next record. This is `now` if lines are pending and no record is
+    /// outstanding, or if the next record of a go-back is due. Otherwise it is the time at which
+    /// the first outstanding record is sent again. `None` if there is nothing to send.
     pub(super) fn next_wake(&self, now: LocalMicros) -> Option<LocalMicros> {
         let Some(first) = self.outstanding.front() else {
             return (!self.pending.is_empty()).then_some(now);

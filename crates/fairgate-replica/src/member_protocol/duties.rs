@@ -1,5 +1,5 @@
-//! Lines that a member sends without being asked: `join`, `alive`, `tick` and `leave`; and those that only the live
-//! member of the lowest number sends, `mark` and `upgrade`.
+//! The lines that a member sends without a request from its shell: `join`, `alive`, `tick` and
+//! `leave`. `mark` and `upgrade` are sent only by the live member with the lowest number.
 
 use super::batch_sender::NextBatch;
 use super::{LocalMicros, MemberPhase, MemberProtocol, RESEND_AFTER};
@@ -8,17 +8,17 @@ use crate::line::{ClusterLine, JoinLine, LogLine};
 use crate::record::{LOG_VERSION, RecordHeader, encode_record};
 use crate::units::{ClusterMicros, MemberEpoch, MemberNumber};
 
-/// Delay of a tick for each rank; and the least time between two ticks of one member.
+/// Delay of a tick for each rank.
 const TICK_STEP: LocalMicros = LocalMicros(20_000);
 const TICK_LEAST: LocalMicros = LocalMicros(2_000);
 
-/// Cluster time, and number of records, after which a snapshot is due.
+/// Cluster time after which a snapshot is due.
 const MARK_AFTER: ClusterMicros = ClusterMicros::seconds(30);
 const MARK_RECORDS: u64 = 20_000;
 
 impl MemberProtocol {
-    /// Returns the next record to append; `None` if there is none for now. Call it after every other call, and at
-    /// [`next_wake`](Self::next_wake).
+    /// Returns the next record to append; `None` if there is none now. Call this after every other
+    /// call, and at [`next_wake`](Self::next_wake).
     pub fn poll_record(&mut self, now: LocalMicros) -> Option<Vec<u8>> {
         self.look_at_standing(now);
         match &mut self.phase {
@@ -156,8 +156,8 @@ impl MemberProtocol {
         self.alive_at.after(LocalMicros(lease / MOST_ALIVES))
     }
 
-    /// Returns the time of this process's clock at which this member must send a tick, because time changes something
-    /// in the machine; `None` if nothing is due.
+    /// Returns the time on this process's clock at which this member must send a tick, because a
+    /// change in the machine is due; `None` if no change is due.
     fn next_tick(&self, number: MemberNumber) -> Option<LocalMicros> {
         let machine = self.replica.machine();
         let left = machine.next_change()?.since(machine.now());
@@ -166,8 +166,8 @@ impl MemberProtocol {
         Some(due.after(LocalMicros(TICK_STEP.0 * rank)).max(self.tick_at.after(TICK_LEAST)))
     }
 
-    /// Returns the time at which [`poll_record`](Self::poll_record) should be called again even if nothing happens; at
-    /// most 1 s after `now`.
+    /// Returns the time at which [`poll_record`](Self::poll_record) should be called again even if
+    /// nothing happens. It is at most 1 s after `now`.
     pub fn next_wake(&self, now: LocalMicros) -> LocalMicros {
         let standing = self.next_look_at_standing();
         let next = match &self.phase {

@@ -12,18 +12,18 @@ use crate::limits::{LimitRefusal, LimitedRequest};
 use crate::line::{LogLine, PoolLine, PoolLineFields};
 use fairgate_core::attribute::Attribute;
 
-/// Name of a pool and id of a request.
+/// Name of a pool, and id of a request in it.
 pub(super) type RequestKey = (Arc<str>, Arc<str>);
 
 /// Requests of this process, and ends of requests that were not read back from the log yet.
 #[derive(Debug, Default)]
 pub(super) struct LocalRequests {
     pub(super) open: BTreeMap<RequestKey, MemberRequest>,
-    /// The lines that end a request, until they are read back.
+    /// The lines that end a request. They are kept until they are read back.
     pub(super) ends: BTreeMap<RequestKey, Vec<PoolLine>>,
 }
 
-/// A request of a client of this process.
+/// A request of one of this process's clients.
 #[derive(Debug)]
 pub(super) struct MemberRequest {
     submit: Submit,
@@ -32,18 +32,19 @@ pub(super) struct MemberRequest {
     pub(super) state: LocalState,
 }
 
-/// The state of a request as its client sees it.
+/// The state of a request from its client's point of view.
 #[derive(Debug)]
 pub(super) enum LocalState {
     /// The request waits for its slot.
     Waiting,
-    /// The request was granted while the process was not sure to be still a member. The grant is not used yet.
+    /// The request was granted at a time when the process was not sure to be still a member. The
+    /// grant is not used yet.
     Postponed { grant: Grant, since: LocalMicros },
     /// The request has its slot, and runs.
     Running {
         worker: Option<Arc<str>>,
-        /// Time at which it is submitted again, because the cluster refused it; `None` if it has its slot or its submit
-        /// is on the way.
+        /// Time at which the request is submitted again, because the cluster refused it. `None` if
+        /// it has its slot or if its submit was sent.
         again_at: Option<LocalMicros>,
     },
 }
@@ -51,11 +52,12 @@ pub(super) enum LocalState {
 /// The end of a request in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlightEnd {
-    /// Usage in the unit of the pool; the request's cost if absent.
+    /// Usage in the unit of the pool; `None` for the request's cost.
     pub tokens: Option<Tokens>,
-    /// Tokens that the provider counts; `tokens` if absent.
+    /// Tokens that the provider counts; `None` if they equal `tokens`.
     pub quota: Option<Tokens>,
-    /// Tokens that the limits per minute count; `tokens` if absent. Ignored if neither `tokens` nor `quota` is there.
+    /// Tokens that the limits per minute count; `None` if they equal `tokens`. Ignored if both
+    /// `tokens` and `quota` are `None`.
     pub charged: Option<u64>,
 }
 
@@ -78,7 +80,8 @@ impl MemberRequest {
         LocalState::Running { worker, again_at: None }
     }
 
-    /// Returns the line that submits the request, again or for the first time. `None` if it has waited too long.
+    /// Returns the line that submits the request for the first time or again; `None` if it has
+    /// waited too long.
     fn line(
         &self,
         pool: &Arc<str>,
@@ -98,7 +101,7 @@ impl MemberRequest {
             }
             LocalState::Waiting | LocalState::Postponed { .. } => {
                 let waited = now.since(self.submitted_at).0;
-                // The pool's timeout runs from the first submit too.
+                // The pool's timeout also counts from the first submit.
                 let may_wait = submit.timeout.into_iter().chain(pool_timeout).min();
                 let left = may_wait.map(|may| may.0.saturating_sub(waited));
                 if left == Some(0) && waited > 0 {
@@ -115,7 +118,7 @@ impl MemberRequest {
 }
 
 impl LocalRequests {
-    /// Drops postponed grants, because the epoch has ended: their requests wait again.
+    /// Drops postponed grants, because the epoch has ended. Their requests wait again.
     pub(super) fn forget_epoch(&mut self) {
         for request in self.open.values_mut() {
             if let LocalState::Postponed { .. } = request.state {
@@ -139,9 +142,10 @@ impl LocalRequests {
 }
 
 impl MemberProtocol {
-    /// Submits a client's request. It is refused at once if the process has been ended or has not joined yet, or if a
-    /// limit is reached in its own replica. While the process changes to the next generation or restarts from a
-    /// snapshot, the request is accepted and submitted when the process has joined.
+    /// Submits a client's request. The request is refused at once if the process's epoch was ended,
+    /// if it has not joined yet, or if a limit is reached in its own replica. While the process
+    /// changes to the next generation or restarts from a snapshot, the request is accepted, and is
+    /// submitted when the process has joined.
     pub fn submit(
         &mut self,
         pool: &Arc<str>,
@@ -181,7 +185,8 @@ impl MemberProtocol {
         machine.limits().check(&request, machine.now())
     }
 
-    /// Notes that the client of a request has left, while the request was queued or had just been granted.
+    /// Records that the client of a request has left while the request was queued or had just been
+    /// granted.
     pub fn abandon(&mut self, pool: &Arc<str>, id: &Arc<str>) {
         let key = (pool.clone(), id.clone());
         if self.requests.open.remove(&key).is_some() {
@@ -189,8 +194,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Sends lines that end a request in either state: a release with 0 tokens if it was granted meanwhile, and a
-    /// cancel if it is still queued.
+    /// Sends lines that end a request whether it is queued or granted: a release with 0 tokens for
+    /// a granted one, and a cancel for a queued one.
     fn say_given_up(&mut self, key: RequestKey) {
         let id = key.1.clone();
         let (tokens, quota) = (Some(Tokens(0)), Some(Tokens(0)));
@@ -199,7 +204,7 @@ impl MemberProtocol {
         self.say_end(key, lines.into());
     }
 
-    /// Notes the first token of a request in flight.
+    /// Sends the first token of a request in flight to the log.
     pub fn first_token(&mut self, pool: &Arc<str>, id: &Arc<str>) {
         if self.epoch().is_some() {
             let line = PoolLine::new(pool, Event::FirstToken { id: id.clone() });
@@ -207,7 +212,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Notes the end of a request in flight. It reaches the log even if the process is cut off from it for now.
+    /// Records the end of a request in flight. The end reaches the log even if the process has lost
+    /// contact for now.
     pub fn release(&mut self, pool: &Arc<str>, id: &Arc<str>, end: FlightEnd) {
         let key = (pool.clone(), id.clone());
         if self.requests.open.remove(&key).is_none() {
@@ -225,8 +231,8 @@ impl MemberProtocol {
         self.say_end(key, vec![line]);
     }
 
-    /// Sends the end of a request, now or as soon as the process is a member, and again in each epoch until it is read
-    /// back.
+    /// Sends the end of a request, now or as soon as the process is a member. It is sent again in
+    /// each epoch until it is read back.
     fn say_end(&mut self, key: RequestKey, lines: Vec<PoolLine>) {
         if self.epoch().is_some() {
             self.say_end_lines(&key, &lines);
@@ -241,7 +247,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Sends all ends of requests, running requests and queued requests again, at the beginning of an epoch.
+    /// Sends all ends of requests, running requests and queued requests again, at the start of an
+    /// epoch.
     pub(super) fn say_all_requests(&mut self, now: LocalMicros) {
         for (key, lines) in self.requests.ends.clone() {
             self.say_end_lines(&key, &lines);
@@ -250,7 +257,7 @@ impl MemberProtocol {
         if self.is_mutated(crate::tests::simulation::Mutation::WhatRunsIsSaidToWait) {
             self.requests.open.values_mut().for_each(|it| it.state = LocalState::Waiting);
         }
-        // Running requests come first, so that they get their slots before others.
+        // Running requests come first, so that they get their slots before other requests.
         let running: Vec<RequestKey> = self.requests.running().cloned().collect();
         for key in &running {
             self.say_request(key, now);
@@ -268,7 +275,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Submits a request again. A queued request that has waited too long meanwhile is refused here.
+    /// Submits a request again. A queued request that has waited too long by now is refused here.
     pub(super) fn say_request(&mut self, key: &RequestKey, now: LocalMicros) {
         let machine = self.replica.machine();
         let pool_timeout = machine.config().pools.get(&key.0).and_then(|pool| pool.queue_timeout);
@@ -290,8 +297,8 @@ impl MemberProtocol {
         self.outputs.push_back(MemberOutput::Refused { pool, id, reason });
     }
 
-    /// Passes a grant on to the client if the process is sure to be a member, and postpones it otherwise. A grant of a
-    /// request that is no longer here is given back.
+    /// Passes a grant to the client if the process is sure to be a member; otherwise postpones it.
+    /// A grant of a request that this process no longer has is given back.
     pub(super) fn take_grant(&mut self, pool: &Arc<str>, grant: Grant, now: LocalMicros) {
         let key = (pool.clone(), grant.id.clone());
         let is_sure = self.is_sure(now);
@@ -303,7 +310,7 @@ impl MemberProtocol {
         };
         let worker = grant.place.as_ref().map(|place| place.worker.clone());
         match &mut request.state {
-            // It runs already, and has a slot now.
+            // The request is already running, and now has a slot.
             LocalState::Running { again_at, .. } => *again_at = None,
             _ if is_sure => {
                 request.state = MemberRequest::running(worker);
@@ -313,8 +320,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Uses the postponed grants that are older than an `alive` that was read back: the process was still a member
-    /// after they were made.
+    /// Uses the postponed grants that are older than an `alive` that was read back. The process was
+    /// still a member after these grants were made.
     pub(super) fn use_postponed_grants(&mut self, alive_written_at: LocalMicros) {
         for ((pool, _), request) in &mut self.requests.open {
             let LocalState::Postponed { grant, since } = &request.state else { continue };
@@ -328,7 +335,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Passes a refusal on to the client. A request that runs already continues, and is submitted again later.
+    /// Passes a refusal to the client. A request that is already running continues, and is
+    /// submitted again later.
     pub(super) fn take_refusal(
         &mut self,
         pool: &Arc<str>,
@@ -340,7 +348,8 @@ impl MemberProtocol {
         match self.requests.open.get_mut(&key).map(|request| &mut request.state) {
             None => {}
             Some(LocalState::Running { again_at, worker }) => {
-                // Its worker may have been removed, so it is submitted again without a worker.
+                // The request's worker may have been removed, so the request is submitted again
+                // without a worker.
                 *worker = None;
                 *again_at = Some(now.after(super::JOIN_AGAIN_AFTER));
             }
@@ -351,7 +360,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Cuts a request in flight whose slot the machine has freed.
+    /// Aborts a request in flight whose slot the machine has freed.
     pub(super) fn cut_if_running(&mut self, pool: &Arc<str>, id: &Arc<str>) {
         let key = (pool.clone(), id.clone());
         let request = self.requests.open.get(&key);
@@ -362,7 +371,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Cuts everything that runs, because its slots are about to be freed.
+    /// Aborts all running requests, because their slots are about to be freed.
     pub(super) fn cut_all(&mut self) {
         let running: Vec<RequestKey> = self.requests.running().cloned().collect();
         for key in running {
@@ -374,7 +383,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Submits the running requests again that were refused before.
+    /// Submits again the running requests that were refused before.
     pub(super) fn say_uncounted(&mut self, now: LocalMicros) {
         let is_due = |it: &MemberRequest| match it.state {
             LocalState::Running { again_at, .. } => again_at.is_some_and(|at| at <= now),

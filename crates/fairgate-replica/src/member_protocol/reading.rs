@@ -1,4 +1,5 @@
-//! Applies records that were read from the log, and acts on the decisions that concern this member.
+//! Applies records that were read from the log, and acts on the decisions about this member's
+//! requests.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::machine::{ApplyError, LogEntry, RecordOutcome, RecordReceipt};
 use crate::units::{LogPosition, MemberEpoch, MemberNumber};
 
 impl MemberProtocol {
-    /// Applies records that were read. `end` is the place of the log's last record. Records that were applied before
-    /// are ignored, so the same entries may be passed twice.
+    /// Applies records that were read. `end` is the position of the log's last record. Records that
+    /// were applied before are ignored, so the same entries may be passed twice.
     pub fn read<'a>(
         &mut self,
         entries: impl IntoIterator<Item = LogEntry<'a>>,
@@ -43,7 +44,7 @@ impl MemberProtocol {
         }
     }
 
-    /// Applies one record. Returns false if no further one may be applied now.
+    /// Applies one record. Returns false if no further record may be applied now.
     fn apply(&mut self, entry: &LogEntry<'_>, now: LocalMicros) -> bool {
         let mut effects = std::mem::take(&mut self.effects);
         let applied = self.replica.apply(entry, &mut effects);
@@ -112,8 +113,8 @@ impl MemberProtocol {
         }
     }
 
-    /// Stops granting until the next generation, because of something that the shell knows, such as that the log is
-    /// gone, or that another member asks for a generation.
+    /// Stops granting until the next generation. The shell calls this when it learns, for example,
+    /// that the log no longer exists or that another member asks for a new generation.
     pub fn suspend(&mut self, reason: String) {
         if matches!(self.phase, MemberPhase::Suspended | MemberPhase::Gone) {
             return;

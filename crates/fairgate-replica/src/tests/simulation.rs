@@ -1,10 +1,11 @@
-//! Clusters in virtual time: production code over a log in memory, with every fault that a log, a process or a clock can
-//! have, drawn from a seed.
+//! Simulates clusters in virtual time. Production code runs on a log in memory. Faults that a log,
+//! a process or a clock may have are drawn from a seed.
 //!
-//! The members, their protocol and the machine are those of the crate; the log, the network, the backends and the
-//! clients are simulated ([`world`]). The backends count the requests that really run on them; the machine's counts are
-//! checked against these. In addition to the members, a reference machine gets every record when the log takes it. All
-//! members are compared with it at every place ([`checks`]).
+//! The members, their protocol and the machine are those of the crate. The log, the network, the
+//! backends and the clients are simulated ([`world`]). The backends count the requests that really
+//! run on them, and the machine's counts are checked against these. In addition to the members, a
+//! reference machine gets every record when the log accepts it. All members are compared with it at
+//! every position ([`checks`]).
 //!
 //! `FAIRGATE_CLUSTER_SEED=N` runs one seed and prints what happens.
 
@@ -27,10 +28,10 @@ pub(crate) use self::faults::FaultKind;
 pub(crate) use self::mutations::Mutation;
 use self::world::{LEAST_FAULTS, SimulatedCluster, SimulationReport};
 
-/// Number of seeds in each run of the tests; `FAIRGATE_CLUSTER_SEEDS` sets another.
+/// Number of seeds in each run of the tests, unless `FAIRGATE_CLUSTER_SEEDS` sets another.
 const SEEDS: u64 = 1000;
 
-/// Panics for requests with a certain id, as a bug in the rules would.
+/// Panics for requests with a certain id, as if the rules had a bug.
 pub(crate) fn stop_if_asked(id: &str) {
     if id.starts_with("stops-") {
         // Unlike a panic, this prints nothing.
@@ -43,7 +44,8 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Prints directly to standard error, because the test harness hides what a passing test prints in the usual way.
+/// Prints directly to standard error, because the test harness hides the usual output of a test
+/// that passes.
 fn announce(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

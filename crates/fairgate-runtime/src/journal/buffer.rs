@@ -1,4 +1,4 @@
-//! Buffer between the task and the journal's writer thread, bounded in bytes.
+//! Buffer between the task and the journal's writer thread. Its size in bytes is limited.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use super::file_name::GateJournalFileKind;
 use crate::journal_lines::JournalChunk;
 
-/// Time for which lines are collected before they are written. Without this delay, a busy gate woke the writer for each
-/// batch, which cost about 10 µs more processor time per request.
+/// Time for which lines are collected before they are written. Without it, a busy gate would wake
+/// the writer for each batch, which costs about 10 µs more processor time for each request.
 const COLLECT: Duration = Duration::from_millis(5);
 
 /// One piece of work for the writer.
@@ -22,12 +22,12 @@ pub(super) enum JournalWrite {
     Lines(JournalChunk),
 }
 
-/// Error of the writer, and the events that were lost with it.
+/// Error of the writer, with the number of events that it lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JournalFailure {
     /// Text of the error.
     pub(super) error: String,
-    /// Events that were passed to the writer and are in no file.
+    /// Number of events that were passed to the writer and are in no file.
     pub(super) events_lost: u64,
 }
 
@@ -45,7 +45,7 @@ struct JournalBufferState {
     writes: VecDeque<JournalWrite>,
     bytes: usize,
     begins: usize,
-    /// True while the writer writes what it last took out of the queue.
+    /// True while the writer writes the lines that it last took from the queue.
     busy: bool,
     failure: Option<JournalFailure>,
     closed: bool,
@@ -77,8 +77,8 @@ impl JournalBuffer {
             return Err(chunk);
         }
         let half = self.most_bytes / 2;
-        // The writer wakes soon after the first page by itself; it is notified again if the buffer becomes half full
-        // before.
+        // The writer is notified for the first lines, and then wakes after [`COLLECT`]. It is
+        // notified again if the buffer becomes half full before.
         let is_news =
             state.writes.is_empty() || (state.bytes < half && state.bytes + bytes >= half);
         state.bytes += bytes;
@@ -98,13 +98,13 @@ impl JournalBuffer {
         self.lock().begins == 0
     }
 
-    /// Returns true if everything was written and the writer has not ended.
+    /// Returns true if everything is written and the writer is still running.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.writes.is_empty() && !state.busy && !state.over
     }
 
-    /// Queues the beginning of a new file.
+    /// Queues the start of a new file.
     pub(super) fn begin(&self, snapshot: Box<Snapshot>, kind: GateJournalFileKind) {
         let mut state = self.lock();
         state.begins += 1;
@@ -117,7 +117,7 @@ impl JournalBuffer {
         self.emptied.notified().await;
     }
 
-    /// Takes out the writer's error, if there is one.
+    /// Returns the writer's error and removes it; `None` if there is none.
     pub(super) fn take_failure(&self) -> Option<JournalFailure> {
         self.lock().failure.take()
     }
@@ -157,7 +157,8 @@ impl JournalBuffer {
         Some(write)
     }
 
-    /// Records an error of the writer. Everything queued behind the failed write is lost too.
+    /// Records an error of the writer. The lines that are queued after the failed write are lost
+    /// too.
     pub(super) fn fail(&self, error: String, events: u64) {
         let mut state = self.lock();
         let behind = state.writes.drain(..).map(|write| match write {

@@ -1,4 +1,4 @@
-//! The folder and files of a journal, behind traits so that tests can make them fail.
+//! Traits for the folder and the files of a journal, so that tests can make them fail.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ pub(crate) trait JournalDisk: Send {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Creates a file, or empties an existing one.
     fn create(&self, name: &str) -> io::Result<Box<dyn JournalDiskFile>>;
-    /// Renames a file and syncs the folder, so that the name survives a loss of power.
+    /// Renames a file and syncs the folder, so that the new name survives a power loss.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Deletes the file of this name.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -20,9 +20,9 @@ pub(crate) trait JournalDisk: Send {
 
 /// A file that is being written.
 pub(crate) trait JournalDiskFile: Write + Send {
-    /// Waits until the written bytes survive a loss of power.
+    /// Waits until the written bytes survive a power loss.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts the file to this length and continues writing there.
+    /// Cuts the file to this length. Later writes continue there.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct JournalFolder {
 }
 
 impl JournalFolder {
-    /// Opens the folder; creates it if missing.
+    /// Opens the folder, which is created if it is missing.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         private_folder(&path)?;
         Ok(Self { path })

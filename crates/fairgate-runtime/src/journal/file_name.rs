@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Reason why a file was begun. It is the last word of the file's name. Each file begins with a snapshot and can be
-/// replayed without the others.
+/// Reason why a file was begun, which is the last word of the file's name. Each file begins with a
+/// snapshot and can be replayed without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateJournalFileKind {
     /// The file is the first one that a process began, when it started the gate.
     Start,
-    /// The previous file was full, and the new file continues exactly where that one ends.
+    /// The previous file was full. The new file continues exactly at its end.
     Next,
     /// Events were lost after the end of the previous file.
     Gap,

@@ -1,4 +1,4 @@
-//! Disks that fail, fill up and hang.
+//! Tests with disks that fail, fill up and hang.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use super::disk::JournalDiskFile;
 use super::*;
 use crate::gate_status::JournalHealth;
 
-/// A disk in memory that can be broken.
+/// A disk in memory that can be made to fail.
 #[derive(Clone, Default)]
 struct FakeDisk {
     files: Arc<Mutex<BTreeMap<String, Data>>>,
@@ -24,7 +24,7 @@ type Data = Arc<Mutex<Vec<u8>>>;
 
 #[derive(Default)]
 struct Faults {
-    /// How many more bytes it takes; any number where absent.
+    /// Number of bytes for which there is still room; `None` for any number.
     room: Option<usize>,
     no_new_files: bool,
 }
@@ -32,7 +32,7 @@ struct Faults {
 struct FakeFile {
     data: Data,
     faults: Arc<Mutex<Faults>>,
-    /// Each write waits until something comes, or nothing can any more.
+    /// If set, each write waits until a message arrives or the sender is gone.
     turnstile: Option<Arc<Mutex<Receiver<()>>>>,
 }
 
@@ -94,7 +94,7 @@ impl JournalDiskFile for FakeFile {
     }
 }
 
-/// A disk whose files each wait at a turnstile once they have their first line.
+/// A disk on which each file waits at a turnstile after its first line.
 struct SlowDisk {
     disk: FakeDisk,
     turnstile: Arc<Mutex<Receiver<()>>>,
@@ -133,7 +133,7 @@ fn options() -> JournalOptions {
     JournalOptions { buffer_bytes_max: 4000, ..JournalOptions::new("nowhere") }
 }
 
-/// Applies `count` events to the pool task, and passes each on by itself.
+/// Applies `count` events to the pool task, and passes each of them to the journal separately.
 async fn happen(journal: &mut GateJournal, pool_task: &mut PoolTask, count: u64) {
     for _ in 0..count {
         let slots = pool_task.pool().capacity() + 1;
@@ -142,14 +142,14 @@ async fn happen(journal: &mut GateJournal, pool_task: &mut PoolTask, count: u64)
     }
 }
 
-/// Waits for the writer, on the machine's clock.
+/// Waits for the writer, by the system's clock.
 fn settle(journal: &GateJournal) {
     while !journal.buffer.is_idle() {
         thread::yield_now();
     }
 }
 
-/// The capacity that each file begins with and ends with.
+/// Returns the name of each file, with the capacity at its start and at its end.
 fn spans(disk: &FakeDisk) -> Vec<(String, u64, u64)> {
     let files = disk.files.lock().unwrap();
     let span = |(name, data): (&String, &Data)| {

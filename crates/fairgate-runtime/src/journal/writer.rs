@@ -1,8 +1,8 @@
 //! The thread that writes a journal's files.
 //!
-//! Each chunk of whole lines is one write, so that the file of a killed process has only whole lines. A file is synced
-//! only when the next file begins or the gate is drained. A loss of power before that loses everything that the
-//! operating system has not yet written.
+//! Each chunk of complete lines is one write, so that the file of a killed process contains only
+//! complete lines. A file is synced only when the next file begins or the gate is drained. A power
+//! loss before that loses everything that the operating system has not yet written.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl GateJournalWriter {
         self.remove_oldest()?;
         let begun = self.write_first_line(snapshot, kind);
         if begun.is_err() {
-            // If it cannot be removed, the next file overwrites it.
+            // If the file cannot be removed, the next file overwrites it.
             let _ = self.disk.remove(UNFINISHED);
         }
         begun
@@ -87,7 +87,8 @@ impl GateJournalWriter {
             return Err(io::Error::other("no file was begun"));
         };
         if let Err(error) = current.file.write_all(&chunk.bytes) {
-            // At worst the last line of the file is torn; a replay reports that.
+            // In the worst case, the last line of the file is incomplete, and a replay reports
+            // that.
             let _ = current.file.truncate(current.length);
             let _ = self.finish();
             return Err(error);
@@ -108,7 +109,7 @@ impl GateJournalWriter {
         names.iter().take(too_many).try_for_each(|name| self.disk.remove(&name.to_string()))
     }
 
-    /// Writes everything that comes through the buffer, until the buffer is closed.
+    /// Writes everything that is passed through the buffer, until the buffer is closed.
     pub(super) fn run(mut self, buffer: &Arc<JournalBuffer>) {
         let _over = WriterEndGuard(buffer);
         while let Some(parcel) = buffer.next() {
@@ -127,7 +128,7 @@ impl GateJournalWriter {
     }
 }
 
-/// Guard that reports to the task that the writer has ended, however it ended.
+/// Guard that reports to the task that the writer has ended for any reason.
 struct WriterEndGuard<'a>(&'a JournalBuffer);
 
 impl Drop for WriterEndGuard<'_> {

@@ -1,8 +1,9 @@
 //! Computes the inverse of a change from its audit entry.
 //!
-//! Only what the change itself had changed is set back, and only if it is still as the change left it. What somebody
-//! else has changed since, in other fields or objects, stays. The objects are looked up in the transaction that makes the
-//! inverse change, so nobody can change them between the comparison and the change.
+//! Only the fields that the change itself had changed are set back, and only if they still have the
+//! values that the change gave them. Later changes of other fields or objects stay. The objects are
+//! looked up in the transaction that makes the inverse change, so nobody can change them between
+//! the comparison and the change.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
@@ -23,7 +24,7 @@ struct HostedEntry {
     budgets: Vec<Budget>,
 }
 
-/// Names the objects that the inverse change refers to.
+/// Returns the objects that the inverse change names.
 pub(crate) fn subject(entry: &AuditEntry) -> ChangeSubject<'_> {
     let (none, name) = (ChangeSubject::default(), Some(entry.subject.as_str()));
     match entry.action.as_str() {
@@ -45,8 +46,8 @@ pub(crate) fn subject(entry: &AuditEntry) -> ChangeSubject<'_> {
     }
 }
 
-/// Returns the change that sets back what the entry's change had changed. Fails if that is no longer as the change left
-/// it, or if changes of this kind have no inverse in the directory.
+/// Returns the change that sets back what the entry's change had changed. Fails if a later change
+/// has affected the same fields, or if changes of this kind have no inverse in the directory.
 pub(crate) fn inverse(entry: &AuditEntry, found: &ChangeLookup) -> Result<DirectoryChange> {
     let name = entry.subject.clone();
     match entry.action.as_str() {
@@ -91,8 +92,8 @@ fn read<T: DeserializeOwned>(entry: &AuditEntry, state: Option<&Json>) -> Result
     serde_json::from_value(state).map_err(|_| not_undoable(entry))
 }
 
-/// Returns the fields that a change had changed, as they were before it. Fails if one of them is no longer as the change
-/// left it, or if the object is gone.
+/// Returns the changed fields with their values before the change. Fails if one of them has been
+/// changed since, or if the object no longer exists.
 fn changed_fields(
     entry: &AuditEntry,
     now: Option<&impl serde::Serialize>,
@@ -109,8 +110,8 @@ fn changed_fields(
     }
 }
 
-/// Returns the patch that gives a key the values that these fields have in `before`. Rights are set together, with those
-/// that did not change as they are now.
+/// Returns the patch that gives these fields of a key their values in `before`. The rights of a key
+/// are set as a whole, so rights that did not change get their present values.
 fn key_patch(fields: &Map<String, Json>, before: Key, now: &Key) -> KeyPatch {
     let has = |name: &str| fields.contains_key(name);
     let others = ["name", "weight", "limits", "expires_at"];

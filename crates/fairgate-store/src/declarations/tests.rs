@@ -41,7 +41,7 @@ fn key(tenant: &str, name: &str, secret: &str) -> DeclaredObject<Key> {
     DeclaredObject { line: 3, object }
 }
 
-/// One group, two tenants, and a key of each.
+/// Returns declarations of one group, two tenants, and one key of each tenant.
 fn file() -> Declarations {
     Declarations {
         file: "fairgate.yaml".into(),
@@ -57,7 +57,7 @@ fn plan(declared: &Declarations, directory: &Directory) -> DeclarationPlan {
     plan_declarations(declared, directory, NOW).unwrap()
 }
 
-/// Makes the changes of a plan on a directory in memory.
+/// Returns the directory after the changes of the plan for these declarations.
 fn applied(declared: &Declarations, directory: &Directory) -> Directory {
     let DeclarationPlan { steps, records, source, .. } = plan(declared, directory);
     let mut next = directory.clone();

@@ -1,9 +1,9 @@
-//! Address of the server and its TLS mode, parsed from the URL. The parameters `sslmode` and `sslrootcert` are handled
-//! here.
+//! The address of the server and its TLS mode, parsed from the URL. This module handles the
+//! parameters `sslmode` and `sslrootcert`.
 //!
-//! `sslmode=disable` is the default. With `require` or `verify-full`, which mean the same here, the server's
-//! certificate and name are verified, against the public roots or those in the PEM file `sslrootcert`. There is no TLS
-//! without verification.
+//! `sslmode=disable` is the default. `require` and `verify-full` mean the same here: the
+//! certificate and the name of the server are verified, against the public roots or those in the
+//! PEM file `sslrootcert`. TLS without verification is not possible.
 
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
@@ -65,7 +65,7 @@ impl PostgresAddress {
         match &self.tls {
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await?;
-                // The user of the client sees the error too.
+                // The client that uses the connection gets the same error.
                 tokio::spawn(async { drop(connection.await) });
                 Ok(client)
             }

@@ -1,4 +1,5 @@
-//! Advisory lock of the server. It belongs to a connection, and is free again when the connection ends.
+//! An advisory lock of the server. It belongs to a connection, and is released when the connection
+//! ends.
 
 use std::fmt;
 
@@ -27,7 +28,7 @@ impl AdvisoryLock {
         Self { connection, id, holder: None }
     }
 
-    /// Returns whether the lock is held, after trying to take it if it is free.
+    /// Takes the lock if it is free. Returns true if the lock is held now.
     pub(crate) async fn try_hold(&mut self) -> std::result::Result<bool, StoreError> {
         Ok(self.hold_or_take().await?)
     }

@@ -1,5 +1,5 @@
-//! Reads and writes the usage of tasks and projects in transactions of the ledger and of budgets. Each such transaction
-//! runs the statement [`usage::LOCK`] before anything else, which prevents deadlocks.
+//! Reads and writes the usage of tasks and projects in transactions of the ledger and of budgets.
+//! Each such transaction first runs the statement [`usage::LOCK`], which prevents deadlocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Converts a list of rows to arrays, one for each column. The statements of [`super::sql`] that write or lock many
-//! rows take their values in this form.
+//! Converts a list of rows to arrays, one for each column. The statements of [`super::sql`] that
+//! write or lock many rows take their values as such arrays.
 
 use fairgate_usage::TaskClaim;
 use tokio_postgres::types::ToSql;
@@ -43,15 +43,16 @@ pub(super) struct AttemptArrays<'a> {
     prices: Vec<Option<&'a str>>,
     tiers: Vec<i64>,
     classes: Vec<Option<&'a str>>,
-    /// Columns of four numbers, in this order: the estimate and the charged tokens as if nothing were cached, the
-    /// tokens written to a cache, and the part of them that is kept for an hour.
+    /// Columns of four numbers: the estimate as if nothing were cached, the charged tokens as if
+    /// nothing were cached, the tokens written to a cache, and the part of these that is kept for
+    /// an hour.
     cache: [Vec<i64>; 4],
     worker_us: Vec<i64>,
     price_sets: Vec<Option<&'a str>>,
     claims: ClaimArrays<'a>,
 }
 
-/// Column arrays of the tasks and claims for which rows or reservations were made.
+/// Column arrays of the tasks and claims to which rows or reservations belong.
 #[derive(Default)]
 struct ClaimArrays<'a> {
     projects: Vec<Option<&'a str>>,

@@ -1,8 +1,8 @@
-//! One connection that is re-established when it breaks.
+//! A connection to PostgreSQL that is opened again when it breaks.
 //!
-//! No operation waits forever, because connecting, statements, locks and answers all have a time limit. After a failed
-//! attempt to connect there is a pause, which doubles up to a limit. An operation during the pause fails at once with
-//! the error of the last attempt.
+//! No operation waits forever: connecting, statements, locks and answers all have a time limit.
+//! After a failed attempt to connect there is a pause, which doubles up to a limit. During the
+//! pause, every operation fails at once with the error of the last attempt.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::sql::SqlValue;
 
 type Result<T> = std::result::Result<T, PostgresError>;
 
-/// Longest time that an attempt to connect may take.
+/// Maximum time of an attempt to connect.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time that the server may take to answer a statement.
+/// Maximum time for the server to answer a statement.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time that the server may take to sum up a large ledger.
+/// Maximum time for the server to sum up a large ledger.
 pub(super) const SUM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Statements that set the server's own timeouts. They are shorter than [`ANSWER_TIMEOUT`], so that the server gives up
 /// before this process does.
 const SERVER_TIMEOUTS: &str = "SET statement_timeout = '5s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'";
-/// Largest number of statements of callers' transactions that a connection keeps prepared.
+/// Maximum number of statements of callers' transactions that a connection keeps prepared.
 const DYNAMIC_PREPARED_MAX: usize = 256;
-/// The pause after the first failed attempt to connect, and the longest pause.
+/// The pause after the first failed attempt to connect, and the maximum pause.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// A connection, or the state of the attempts to get one.
@@ -56,7 +56,8 @@ pub(super) struct PostgresSession {
     pub(super) client: Client,
     liveness: ServerLiveness,
     prepared: HashMap<&'static str, Statement>,
-    /// Prepared statements of callers' transactions by their SQL text, with the value of `uses` at their last use.
+    /// Prepared statements of callers' transactions by their SQL text, with the value of `uses`
+    /// when each was last used.
     dynamic_prepared: HashMap<String, (Statement, u64)>,
     uses: u64,
 }
@@ -66,9 +67,9 @@ impl PostgresConnection {
         Self { address, liveness, session: None, failure: None }
     }
 
-    /// Takes the open session out of this connection, or connects if there is none. If the caller is cancelled in the
-    /// middle of a transaction, the session is dropped and nobody else uses it. [`Self::return_session`] puts the
-    /// session back.
+    /// Takes the open session out of this connection, or connects if there is none.
+    /// [`Self::return_session`] puts the session back. If the caller is cancelled in the middle of
+    /// a transaction, the session is dropped and nobody else uses it.
     pub(super) async fn take_session(&mut self) -> Result<PostgresSession> {
         match self.session.take().filter(|session| !session.client.is_closed()) {
             Some(session) => Ok(session),
@@ -96,7 +97,7 @@ impl PostgresConnection {
         self.session = sound.then_some(session);
     }
 
-    /// Returns the earliest time of the next attempt to connect.
+    /// Returns the earliest time at which the next attempt to connect is made.
     pub(super) fn next_attempt(&self) -> Instant {
         self.failure.as_ref().map_or_else(Instant::now, |failure| failure.until)
     }
@@ -169,7 +170,7 @@ impl PostgresSession {
         Ok(statements.map(|sql| self.prepared[sql].clone()))
     }
 
-    /// Prepares a statement whose text the caller built and will often use again. If there are more than
+    /// Prepares a statement whose text the caller has built and will often use again. Beyond
     /// [`DYNAMIC_PREPARED_MAX`] such statements, the least recently used one is dropped.
     pub(super) async fn prepare_dynamic(&mut self, sql: &str) -> Result<Statement> {
         self.uses += 1;
@@ -211,8 +212,8 @@ impl PostgresSession {
     }
 }
 
-/// Runs a query. If several queries are run with `tokio::join!`, they are sent together, in order, and cost one round
-/// trip.
+/// Runs a query. Queries that are run together with `tokio::join!` are sent in order, without
+/// waiting in between, and cost one round trip.
 pub(super) async fn query<const N: usize>(
     client: &Client,
     statement: &Statement,

@@ -1,4 +1,4 @@
-//! Errors of PostgreSQL, classified by what the caller can do after them.
+//! Errors of PostgreSQL, classified by how the caller can react.
 
 use tokio_postgres::error::SqlState;
 

@@ -1,9 +1,10 @@
-//! Heartbeats, and recovery from processes that stopped sending them.
+//! Sends heartbeats, and resolves the reservations of processes that no longer send any.
 //!
-//! Every process is an instance with a lease. The process renews its lease three times within the length of the lease.
-//! The database's clock decides whether a lease has run out. Any process that finds reservations of an instance without
-//! a lease turns them into guessed rows, with the outcome `lost`. If the process of that instance was only paused and
-//! comes back, it settles its requests normally, and its real rows replace the guessed rows.
+//! Every process is an instance with a lease, which it renews three times within the length of the
+//! lease. The database's clock decides whether a lease has run out. Any process that finds
+//! reservations of an instance without a lease turns them into guessed rows, with the outcome
+//! `lost`. If the process of that instance was only paused, it settles its requests normally when
+//! it continues, and its real rows replace the guessed rows.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,10 +28,10 @@ use crate::sums::SumDeltas;
 
 type Result<T> = std::result::Result<T, PostgresError>;
 
-/// Largest number of reservations that one transaction resolves.
+/// Maximum number of reservations that one transaction resolves.
 const BATCH_MAX: i64 = 500;
 
-/// Async task that sends the heartbeats of one instance.
+/// The async task that sends the heartbeats of one instance.
 pub(super) struct InstanceLease {
     pub(super) link: PostgresConnection,
     pub(super) instance: i64,
@@ -120,9 +121,10 @@ impl InstanceLease {
     }
 }
 
-/// Resolves at most [`BATCH_MAX`] reservations. Returns the number of reservations found, and the charges for them. A
-/// reservation whose request already has its last row is released without a charge: the client had left before the
-/// reservation was made, and the process died before releasing the reservation.
+/// Resolves at most [`BATCH_MAX`] reservations. Returns the number of reservations found, and the
+/// charges for them. A reservation whose request already has its last row is released without a
+/// charge. This happens if the client left before the reservation was made, and the process died
+/// before it released the reservation.
 async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedReservations)> {
     let [take, drop_lost, made, put, add] = session
         .prepare([
@@ -142,7 +144,7 @@ async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedRes
         return Ok((0, ResolvedReservations::default()));
     }
     let requests: Vec<_> = taken.iter().map(|it| it.request.as_str()).collect();
-    // Each request has one guessed row at most.
+    // Each request has at most one guessed row.
     let (guesses, made_rows) =
         tokio::join!(query(client, &drop_lost, [&requests]), query(client, &made, [&requests]));
     let (mut deltas, mut charges) = (SumDeltas::default(), ClaimCharges::default());

@@ -64,7 +64,7 @@ pub(super) async fn transact(
     Ok(committed?)
 }
 
-/// Writes the last uses of keys, which are sorted by key.
+/// Writes the times at which keys were last used. `uses` is sorted by key.
 pub(super) async fn put_key_uses(
     session: &mut PostgresSession,
     uses: &[(String, UnixMicros)],
@@ -78,8 +78,8 @@ pub(super) async fn put_key_uses(
 /// Combined effect of the rows of a batch on the sums, projects and tasks.
 #[derive(Default)]
 struct BatchSettlement<'a> {
-    /// Times of the reservations, by request id. The amounts of a request belong to the periods that contain this time;
-    /// requests without an entry belong to the periods in which they started.
+    /// Times of the reservations, by request id. The amounts of a request count in the periods that
+    /// contain this time. A request without an entry counts in the periods in which it started.
     periods: HashMap<&'a str, UnixMicros>,
     deltas: SumDeltas<'a>,
     charges: ClaimCharges,
@@ -100,7 +100,8 @@ impl<'a> BatchSettlement<'a> {
         let mut known = Vec::new();
         for attempt in attempts {
             let row = (attempt.request.as_str(), i64::from(attempt.attempt));
-            // Removed from the map, so that a row that is in the batch twice is charged once.
+            // The row is removed from the map, so that a row that is twice in the batch is charged
+            // once.
             if is_new.remove(&row).is_none() {
                 known.push(attempt);
                 continue;
@@ -113,8 +114,9 @@ impl<'a> BatchSettlement<'a> {
     }
 }
 
-/// Replaces guessed rows. A row that could not be inserted may collide with a guessed row of a request that was taken
-/// for lost. The guessed row is then deleted, and the real row takes its place.
+/// Replaces guessed rows. A row that could not be inserted may have the same key as a guessed row,
+/// whose request was not lost after all. The guessed row is then deleted, and the real row is
+/// inserted.
 async fn replace_lost<'a>(
     session: &mut PostgresSession,
     settlement: &mut BatchSettlement<'a>,

@@ -1,8 +1,9 @@
-//! Liveness of the server, judged by the time of its last answer.
+//! Decides whether the server is alive, by the time of its last answer.
 //!
-//! A caller that needs the database must get an error soon after the database became unavailable. A fixed time limit is
-//! not suitable, because a busy server answers late although it is available. So a wait ends only when the server has
-//! answered nothing at all, to any task of this process, for a certain time.
+//! A caller that needs the database must get an error soon after the database becomes unavailable.
+//! A fixed time limit is not suitable, because a busy server answers late although it is available.
+//! So a wait ends only when the server has sent no answer at all, to any task of this process, for
+//! a certain time.
 //!
 //! For reservations, budget checks and rows that the spool did not accept, this time is
 //! [`crate::StoreOptions::patience`], which is 200 ms by default. Reads and transactions of callers have longer limits.
@@ -14,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::StoreError;
 
-/// Time of the server's last answer, and the longest silence after which callers give up.
+/// Time of the server's last answer, and the maximum time without answers for which callers wait.
 #[derive(Clone, Debug)]
 pub(super) struct ServerLiveness {
     last: Arc<Mutex<Instant>>,
@@ -35,8 +36,8 @@ impl ServerLiveness {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for `work` as long as the server answers anything to this process. After too long a silence, drops `work`
-    /// and returns an error.
+    /// Waits for `work` as long as the server sends any answers to this process. If there are none
+    /// for too long, drops `work` and returns an error.
     pub(super) async fn wait_unless_silent<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
@@ -44,7 +45,8 @@ impl ServerLiveness {
         self.wait_unless_silent_for(self.silence_timeout, work).await
     }
 
-    /// Waits like [`Self::wait_unless_silent`], but with the given limit for the silence.
+    /// Waits like [`Self::wait_unless_silent`], with `patience` as the maximum time without
+    /// answers.
     pub(super) async fn wait_unless_silent_for<T>(
         &self,
         patience: Duration,

@@ -52,7 +52,7 @@ pub(super) async fn directory(session: &PostgresSession) -> Result<Directory> {
     Ok(directory)
 }
 
-/// Looks up the objects that a change refers to.
+/// Looks up the objects that a change names.
 async fn found(session: &PostgresSession, concern: ChangeSubject<'_>) -> Result<ChangeLookup> {
     let mut found = ChangeLookup::default();
     if let Some((kind, name)) = concern.changed {
@@ -114,7 +114,7 @@ pub(super) async fn prices(session: &PostgresSession) -> Result<Vec<PriceVersion
     session.list(sql::PRICES, &[], rows::price).await
 }
 
-/// Returns the number of live processes but this one.
+/// Returns the number of other live processes on the database.
 pub(super) async fn other_gateways(session: &PostgresSession) -> Result<u64> {
     let live = session.first(super::sql::LIVE_INSTANCES, &[], |row| row.count(0)).await?;
     Ok(live.unwrap_or(0).saturating_sub(1))
@@ -124,8 +124,8 @@ pub(super) async fn currency(session: &PostgresSession) -> Result<Option<Currenc
     session.first(sql::CURRENCY, &[], |row| rows::currency(row, 0)).await
 }
 
-/// Applies a change of the directory, one at a time over all processes. The change is on the server's disk when this
-/// function returns.
+/// Applies a change of the directory. Only one change at a time runs, over all processes. The
+/// change is on the server's disk when this function returns.
 pub(super) async fn change(
     session: &PostgresSession,
     actor: &str,
@@ -178,7 +178,7 @@ async fn ask<T>(
     session.list(&statement.sql, &statement.values, read).await
 }
 
-/// Returns sums of ledger rows. The server may take up to [`SUM_TIMEOUT`] for them.
+/// Returns sums of ledger rows. The server may take up to [`SUM_TIMEOUT`] to compute them.
 pub(super) async fn usage(session: &PostgresSession, query: &UsageQuery) -> Result<UsageSums> {
     let limit = SUM_TIMEOUT.as_millis();
     session.run(&format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {limit}")).await?;

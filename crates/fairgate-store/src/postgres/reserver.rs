@@ -1,5 +1,5 @@
-//! Async task that makes reservations. All pending reservations are made in one transaction, which locks the sums that
-//! it reads, so that no other transaction decides on the same numbers.
+//! The async task that makes reservations. It makes all pending reservations in one transaction,
+//! which locks the sums that it reads, so that no other transaction decides by the same numbers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -27,10 +27,10 @@ use crate::sums::{SumDeltas, SumKey, UsageSum, sums_of};
 type Result<T> = std::result::Result<T, PostgresError>;
 type ReservationAnswer = std::result::Result<ReservationGrant, ReservationRefused>;
 
-/// Largest number of reservations in one transaction.
+/// Maximum number of reservations in one transaction.
 const BATCH_MAX: usize = 256;
-/// Largest number of times that a batch is tried. A second reservation of a request replaces the first one, so a retry
-/// is safe even if the first try was committed.
+/// Maximum number of times that a batch is tried. A retry is safe even if the first try was
+/// committed, because a second reservation of a request replaces the first one.
 const TRIES: u32 = 3;
 
 /// Pause after a failed release of orphans, before the next try. A new reservation ends the pause.
@@ -46,8 +46,8 @@ pub(super) enum ReserverCommand {
 pub(super) struct PostgresReserver {
     link: PostgresConnection,
     instance: i64,
-    /// Ids of requests that may have a reservation that nobody will end, because the caller left before the result or
-    /// got an error. These reservations are released before anything else is reserved.
+    /// Ids of requests that may have a reservation that no caller will end, because the caller left
+    /// before the result or got an error. These reservations are released before new ones are made.
     orphans: HashSet<String>,
     /// Earliest time of the next try to release orphans, after a try that failed.
     release_at: Instant,
@@ -69,7 +69,7 @@ impl PostgresReserver {
             let mut asked = Vec::with_capacity(commands.len());
             for command in commands.drain(..) {
                 match command {
-                    // The caller gave up while the server was away. Nothing was reserved.
+                    // The caller gave up while the server did not answer. Nothing was reserved.
                     ReserverCommand::Reserve(_, reply) if reply.is_closed() => {}
                     ReserverCommand::Reserve(reservation, reply) => {
                         asked.push((reservation, reply))
@@ -97,8 +97,8 @@ impl PostgresReserver {
         if self.orphans.is_empty() {
             return inbox.recv_many(commands, BATCH_MAX).await > 0;
         }
-        // Orphans are released at once, or as soon as there is a connection again. Those left at the end are resolved
-        // like those of any dead process.
+        // Orphans are released at once, or as soon as there is a connection again. Those that
+        // remain when the process ends are resolved like those of any dead process.
         tokio::select! {
             biased;
             received = inbox.recv_many(commands, BATCH_MAX) => received > 0,
@@ -121,7 +121,7 @@ impl PostgresReserver {
             Err(trouble) => {
                 let problem = StoreError::from(trouble).to_string();
                 self.release_at = Instant::now() + RELEASE_PAUSE;
-                // Without a connection nothing was reserved, and a long outage must not fill the memory.
+                // Otherwise nothing was reserved, and a long outage must not fill the memory.
                 if self.was_sent {
                     self.orphans.extend(wanted.into_iter().map(|reservation| reservation.request));
                 }
@@ -199,7 +199,7 @@ async fn transact(
         .map(|sum| (sum, UsageSum::default()))
         .collect();
     let which: SumArrays<'_> = which.iter().collect();
-    // Reservations are locked before sums, as everywhere.
+    // Reservations are locked before sums, as in all transactions.
     let with_files = wanted.iter().any(|it| it.has_files);
     let (begun, ended, ensured, locked, budgets, files) = tokio::join!(
         async { if for_tasks { Ok(()) } else { client.batch_execute("BEGIN").await } },
@@ -207,7 +207,8 @@ async fn transact(
         execute(client, &ensure, which.which()),
         query(client, &lock, which.which()),
         query(client, &budgets, [&tenants, &keys, &groups]),
-        // Read after the sums are locked, so that no other transaction adds one.
+        // Files are read after the sums are locked, so that no other transaction can add a request
+        // with files.
         async {
             match with_files {
                 true => query(client, &files, [&tenants, &keys, &groups]).await,
@@ -239,7 +240,8 @@ async fn transact(
     Ok(answers)
 }
 
-/// Amounts from which the reservations of a batch are decided. No other transaction can change them during this one.
+/// The amounts by which the reservations of a batch are decided. No other transaction can change
+/// them during this one.
 struct ReservationBatch<'a> {
     sums: HashMap<SumKey<'a>, UsageSum>,
     budgets: HashMap<(BudgetScope, String), Vec<OwnedBudget>>,
@@ -249,8 +251,8 @@ struct ReservationBatch<'a> {
     deltas: SumDeltas<'a>,
     /// Reservations of requests with files, by request id. Includes those of this batch.
     files: BTreeMap<&'a str, &'a Reservation>,
-    /// Balances of tasks and projects, in which the existing reservations of the batch's requests are
-    /// included.
+    /// Balances of tasks and projects. They include the existing reservations of the batch's
+    /// requests.
     usage: UsageBalances,
 }
 

@@ -11,7 +11,8 @@ use crate::sql::SqlValue;
 /// Id of the advisory lock for migrations: "fairgate" in ASCII.
 const LOCK: i64 = 0x6661_6972_6761_7465;
 
-/// Longest time for all steps of the migration together, including the time in which another process migrates.
+/// Maximum time for all steps of the migration together, including the time in which another
+/// process migrates.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Applies all missing steps of the schema in one transaction.

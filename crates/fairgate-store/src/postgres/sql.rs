@@ -1,4 +1,5 @@
-//! SQL statements for PostgreSQL only. They write many rows at once, from one array per column, or lock rows.
+//! SQL statements for PostgreSQL only. They write many rows at once, with one array for each
+//! column, or they lock rows.
 //!
 //! Each statement sees all rows that were committed before the statement began. So after a statement that waited for a
 //! lock, the next statement of the same transaction sees what the former holder of the lock has changed.
@@ -7,7 +8,8 @@ use crate::sql::{
     add_to_sum, attempt_columns, guess_columns, note_removed, reservation_columns, sum_columns,
 };
 
-/// Inserts many rows into the ledger, from one array per column. Returns those that did not exist yet.
+/// Inserts many rows into the ledger, with one array for each column. Returns those that did not
+/// exist yet.
 pub(super) const PUT_ATTEMPTS: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
@@ -20,13 +22,14 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
-/// Writes the last uses of many keys; see [`crate::key_uses::PUT_KEY_USE`].
+/// Writes the last use of each of many keys; see [`crate::key_uses::PUT_KEY_USE`].
 pub(super) const PUT_KEY_USES: &str = "INSERT INTO key_uses (key_id, used_at) \
      SELECT k.id, u.at FROM UNNEST($1::text[], $2::bigint[]) AS u (id, at) JOIN tenant_keys k ON k.id = u.id \
      ORDER BY k.id \
      ON CONFLICT (key_id) DO UPDATE SET used_at = excluded.used_at WHERE excluded.used_at > key_uses.used_at";
 
-/// End of a statement that has deleted guessed rows as `dropped`: notes them, if the ledger is exported, and returns them.
+/// End of a statement that has deleted guessed rows as `dropped`. If the ledger is exported, it
+/// stores the removals. It returns the deleted rows.
 macro_rules! note_and_return_dropped {
     () => {
         concat!(
@@ -39,14 +42,14 @@ macro_rules! note_and_return_dropped {
     };
 }
 
-/// Deletes the guessed rows of these requests, and returns them; see [`crate::sql::DROP_LOST`].
+/// Deletes and returns the guessed rows of these requests; see [`crate::sql::DROP_LOST`].
 pub(super) const DROP_LOST: &str = concat!(
     "WITH dropped AS (DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost'",
     note_and_return_dropped!()
 );
 
-/// Deletes the guessed rows that have the same request and attempt number as these attempts, and returns them; see
-/// [`crate::sql::DROP_LOST_ATTEMPT`].
+/// Deletes and returns the guessed rows with the same request and attempt number as these attempts;
+/// see [`crate::sql::DROP_LOST_ATTEMPT`].
 pub(super) const DROP_LOST_ATTEMPTS: &str = concat!(
     "WITH dropped AS (DELETE FROM attempts WHERE outcome = 'lost' \
      AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[]))",
@@ -103,8 +106,8 @@ pub(super) const PUT_RESERVATIONS: &str = concat!(
      $14::bigint[], $15::bigint[])"
 );
 
-/// Selects the reservations of requests with files that count in the budgets of tenants `$1`, keys `$2`, groups `$3` or
-/// the hosted tier.
+/// Selects the reservations of requests with files that belong to one of the tenants `$1`, keys
+/// `$2` or groups `$3`, or that may use hosted workers.
 pub(super) const FILE_RESERVATIONS: &str = concat!(
     "SELECT ",
     reservation_columns!(),
@@ -112,8 +115,8 @@ pub(super) const FILE_RESERVATIONS: &str = concat!(
      OR hosted_tokens IS NOT NULL)"
 );
 
-/// Deletes at most `$1` reservations of instances whose lease has run out, and returns the deleted reservations. Leaves
-/// out reservations that another transaction has locked.
+/// Deletes and returns at most `$1` reservations of instances whose lease has run out. Skips
+/// reservations that another transaction has locked.
 pub(super) const TAKE_ABANDONED: &str = concat!(
     "DELETE FROM reservations WHERE request IN (SELECT r.request FROM reservations r \
      LEFT JOIN instances i ON i.id = r.instance AND i.lease_until > clock_timestamp() \
@@ -140,7 +143,8 @@ pub(super) const FORGET_INSTANCES: &str =
 /// Selects the directory's version, and locks the directory until the transaction ends.
 pub(super) const LOCK_DIRECTORY: &str = "SELECT version FROM directory FOR UPDATE";
 
-/// Makes the commit wait for the server's disk if the database is set to acknowledge commits earlier, because a revoked
-/// key must not come back. Stricter settings, which also wait for other servers, are not changed.
+/// Makes the commit wait for the server's disk, even if the database acknowledges commits earlier
+/// by default. Otherwise a crash of the server could make a revoked key valid again. Stricter
+/// settings, which also wait for other servers, are not changed.
 pub(super) const SYNCED: &str = "SELECT set_config('synchronous_commit', 'on', true) \
      WHERE current_setting('synchronous_commit') = 'off'";

@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL, with the server's certificate and name always verified.
+//! TLS to PostgreSQL. The server's certificate and name are always verified.
 
 use std::io;
 use std::pin::Pin;

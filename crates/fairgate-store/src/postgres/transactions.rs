@@ -1,10 +1,10 @@
-//! Runs transactions of callers. Their code alternates between queries and decisions, and runs on a thread that may
-//! block.
+//! Runs callers' transactions. Their code alternates between queries and decisions, and runs on a
+//! thread that may block.
 //!
-//! Transactions of callers run one at a time, over all processes, because each locks the same row until it is committed,
-//! and a commit waits for the disk. So the [`PostgresTransactor`] runs all transactions of callers that
-//! wait in one transaction of the database, each within a savepoint, and answers their callers after the commit. A
-//! transaction that fails is undone alone.
+//! Callers' transactions run one at a time, over all processes, because each locks the same row
+//! until it is committed, and a commit waits for the disk. So the [`PostgresTransactor`] runs all
+//! waiting transactions of callers in one transaction of the database, each within a savepoint, and
+//! answers their callers after the commit. If one of them fails, only that one is rolled back.
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -17,18 +17,21 @@ use crate::rows::RowColumns;
 use crate::sql::SqlValue;
 use crate::transaction::{DatabaseKind, Transaction, TransactionDurability, TransactionJob};
 
-/// Largest number of callers' transactions in one transaction of the database.
+/// Maximum number of callers' transactions in one transaction of the database.
 const BATCH_MAX: usize = 64;
-/// Statement that begins an ordinary transaction, and one that reads a consistent snapshot.
+/// Statement that begins an ordinary transaction.
 const BEGIN: &str = "BEGIN";
+/// Statement that begins a transaction which reads a consistent snapshot.
 const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-/// Statements that begin a caller's transaction within a batch, that keep it and begin the next one, and that undo it and
-/// begin the next one.
+/// Statement that begins a caller's transaction within a batch. The transaction is then kept by
+/// [`KEEP`] or undone by [`UNDO`].
 const MARK: &str = "SAVEPOINT caller";
+/// Statement that keeps a caller's transaction and begins the next one.
 const KEEP: &str = "RELEASE caller; SAVEPOINT caller";
+/// Statement that undoes a caller's transaction. Its savepoint remains for the next one.
 const UNDO: &str = "ROLLBACK TO caller";
 
-/// Async task that runs the transactions of callers.
+/// The async task that runs callers' transactions.
 pub(super) struct PostgresTransactor {
     connection: PostgresConnection,
 }
@@ -46,7 +49,8 @@ impl PostgresTransactor {
                 let Ok(job) = inbox.try_recv() else { break };
                 jobs.push(job);
             }
-            // Their callers have given up, for instance because the server was away.
+            // The callers of these jobs have given up, for example because the server did not
+            // answer.
             jobs.retain(|job| !job.is_abandoned());
             if !jobs.is_empty() {
                 self.transact(jobs).await;
@@ -65,7 +69,7 @@ impl PostgresTransactor {
     }
 }
 
-/// Session that is given back, and the result of the transaction that ran on it.
+/// The session, which is given back, and the result of the transaction that ran on it.
 type ReturnedSession = (PostgresSession, Result<(), PostgresError>);
 
 /// Runs jobs in one transaction, and sends their results once it is committed.
@@ -132,14 +136,15 @@ fn answer_all(jobs: Vec<Box<dyn TransactionJob>>, problem: &StoreError) {
     jobs.into_iter().for_each(|job| job.answer(Err(problem.repeated())));
 }
 
-/// Jobs whose work is done, with the error of the database if it undid the work of a job, and the statement that ends the
-/// transaction.
+/// The jobs of a batch after their work was done, and the statement that ends the transaction. A
+/// job has an error if the database has undone its work.
 struct BatchWork {
     jobs: Vec<(Box<dyn TransactionJob>, Result<(), StoreError>)>,
     end: String,
 }
 
-/// Does the work of the jobs, one after the other. Fails if the connection breaks: nothing is then written.
+/// Does the work of the jobs, one after the other. Fails if the connection breaks; then nothing is
+/// written.
 fn work(
     session: &mut PostgresSession,
     handle: &Handle,
@@ -167,12 +172,13 @@ fn work(
             end = if is_alone { "ROLLBACK".to_owned() } else { format!("{UNDO}; COMMIT") };
         }
         match trouble {
-            // The callers must see the error that broke the connection, because the work may have reported another one.
+            // The callers must get the error that broke the connection, because the work may have
+            // returned another error.
             Some(trouble) if is_broken => {
                 let all = done.into_iter().map(|(job, _)| job).chain([job]).chain(jobs);
                 return Err((all.collect(), trouble));
             }
-            // The work did not notice that a statement failed.
+            // The work ignored the error of a statement.
             Some(trouble) if is_done => done.push((job, Err(trouble.into()))),
             _ => done.push((job, Ok(()))),
         }

@@ -1,8 +1,9 @@
-//! Async task that moves rows from the [`Spool`] into the database, in order and hundreds at a time.
+//! The async task that moves rows from the [`Spool`] to the database, in order and hundreds at a
+//! time.
 //!
-//! The spool acknowledges rows before they come here. While the server is away, the rows stay in the spool and are
-//! retried until the server is back, and no request waits for that. To write a row again has no effect, so a batch is
-//! simply retried if nobody knows whether it was committed.
+//! The spool acknowledges rows before they come here. While the server does not answer, the rows
+//! stay in the spool and are retried, and no request waits for that. Writing a row again has no
+//! effect. So a batch is simply retried if it is not known whether it was committed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,25 +24,27 @@ use crate::spool::{Spool, SpooledRow, WAKE_ROWS};
 
 type Result<T> = std::result::Result<T, PostgresError>;
 
-/// Channel for the result of a command. The command is carried out even if the receiver is gone.
+/// Channel for the result of a command. The command is executed even if the receiver is gone.
 pub(super) type Reply<T> = oneshot::Sender<std::result::Result<T, StoreError>>;
 
-/// Largest number of rows from the spool in one transaction.
+/// Maximum number of rows from the spool in one transaction.
 const BATCH_MAX: usize = 1_024;
 /// Time for which rows are collected before a transaction writes them.
 const COLLECT: Duration = Duration::from_millis(10);
-/// Largest number of immediate retries of a batch after conflicts with other transactions.
+/// Maximum number of immediate retries of a batch after conflicts with other transactions.
 const CONFLICTS_MAX: u32 = 5;
-/// Longest pause after a failure, before rows are retried.
+/// Maximum pause after a failure, before rows are retried.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Longest time to write the last rows when the store closes. Remaining rows are left to the next process.
+/// Maximum time to write the last rows when the store closes. The next process writes the remaining
+/// rows.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Commands to the [`PostgresWriter`].
 pub(super) enum PostgresWriterCommand {
     /// Wakes the writer. Sent when the first row starts to wait in the spool, and again when many rows wait.
     Rows,
-    /// Asks for an answer once all rows that are now in the spool are in the database, or at the next failure.
+    /// Requests an answer once all rows that are now in the spool are in the database, or at the
+    /// next failure.
     Flush(Reply<()>),
     /// A row that is not in the spool, and its permit.
     Record(Box<AttemptRow>, OwnedSemaphorePermit, Reply<()>),
@@ -52,7 +55,8 @@ pub(super) enum PostgresWriterCommand {
 pub(super) struct PostgresWriter {
     link: PostgresConnection,
     spool: Arc<Spool>,
-    /// Rows taken from the spool and not written yet; empty between transactions, except after a failure.
+    /// Rows taken from the spool that are not written yet. Empty between transactions, except after
+    /// a failure.
     rows: Vec<SpooledRow>,
     /// Rows that could not be written to the spool, with the channels to their callers.
     unspooled: Vec<UnspooledRow>,
@@ -67,7 +71,8 @@ pub(super) struct PostgresWriter {
 
 struct UnspooledRow {
     attempt: Box<AttemptRow>,
-    /// Channel to the caller; `None` once the caller has been answered that the row is not safe yet.
+    /// Channel to the caller; `None` once the caller has got the answer that the row is not safe
+    /// yet.
     reply: Option<Reply<()>>,
     _turn: OwnedSemaphorePermit,
 }
@@ -123,7 +128,7 @@ impl PostgresWriter {
         if is_failing {
             let until = self.link.next_attempt().max(Instant::now() + RETRY_PAUSE_MAX / 4);
             let until = until.min(Instant::now() + RETRY_PAUSE_MAX);
-            // Commands that arrive in the meantime wait for the next attempt.
+            // Commands that arrive before then wait for the next attempt.
             while let Ok(command) = timeout_at(until, inbox.recv()).await {
                 let Some(command) = command else { return false };
                 self.accept(command, closer);
@@ -150,7 +155,8 @@ impl PostgresWriter {
         true
     }
 
-    /// Returns true if no caller waits for an answer, so that there is time to collect more rows.
+    /// Returns true if no caller waits for an answer and few rows wait, so that the writer may
+    /// collect more rows.
     fn may_collect(&self) -> bool {
         self.flushers.is_empty() && self.unspooled.is_empty() && self.spool.waiting() < WAKE_ROWS
     }
@@ -176,8 +182,9 @@ impl PostgresWriter {
         };
         self.failing.store(outcome.is_err(), Ordering::Relaxed);
         let Err(error) = outcome else {
-            // All rows that were taken are written, so the rows in the database are the oldest ones. If some of them had
-            // been kept for the next round, the outcome would be an error, and the flushers would get it below.
+            // All rows that were taken are written, so the rows in the database are the oldest
+            // ones. If some of them had been kept for the next round, the outcome would be an
+            // error, and the flushers would get that error below.
             debug_assert!(self.rows.is_empty());
             let spool = &self.spool;
             for (_, reply) in self.flushers.extract_if(.., |(rows, _)| spool.has_written(*rows)) {
@@ -202,7 +209,8 @@ impl PostgresWriter {
         self.spool.take(&mut self.rows, BATCH_MAX).map_err(unreadable)
     }
 
-    /// Logs that rows wait, and syncs them to disk, because they may be the only copy for a long time.
+    /// Logs that rows wait, and syncs them to disk, because the files may be the only copy for a
+    /// long time.
     fn log_failure(&self, error: &StoreError) {
         let unsynced = self.spool.sync().err();
         let Some(left_out) = self.log_throttle.admit("write", Instant::now()) else { return };
@@ -219,8 +227,8 @@ impl PostgresWriter {
         }
     }
 
-    /// Writes the rows that were taken from the spool. A row that PostgreSQL rejects because of its content is set
-    /// aside, so that it does not block the other rows.
+    /// Writes the rows that were taken from the spool. A row that PostgreSQL rejects because of its
+    /// content is put into a separate file, so that it does not block the other rows.
     async fn write(&mut self) -> Result<()> {
         let spooled = self.rows.iter().map(|row| &*row.attempt);
         let attempts: Vec<_> =
@@ -256,8 +264,9 @@ impl PostgresWriter {
         }
     }
 
-    /// Writes each row in a transaction of its own, after a batch was rejected. Sets the rejected rows aside if other
-    /// rows were accepted. Keeps all rows if the database rejects every one.
+    /// Writes each row in a transaction of its own, after a batch was rejected. If the database
+    /// accepts other rows, the rejected rows are put into a separate file. If it rejects every row,
+    /// all rows are kept.
     async fn write_one_by_one(&mut self) -> Result<()> {
         let (mut refused, mut is_any_written) = (Vec::new(), false);
         for row in std::mem::take(&mut self.rows) {
@@ -303,8 +312,8 @@ impl PostgresWriter {
         last
     }
 
-    /// Writes as many of the remaining rows as it can within [`CLOSE_TIMEOUT`]. Rows that are left in the files are for
-    /// the next process.
+    /// Writes as many of the remaining rows as possible within [`CLOSE_TIMEOUT`]. The next process
+    /// writes the rows that are left in the files.
     async fn end(&mut self, inbox: &mut mpsc::UnboundedReceiver<PostgresWriterCommand>) {
         inbox.close();
         self.spool.stop();
@@ -333,7 +342,7 @@ impl PostgresWriter {
 }
 
 impl UnspooledRow {
-    /// Tells the caller that the row is in the database.
+    /// Sends the caller the answer that the row is in the database.
     fn confirm(mut self) {
         if let Some(reply) = self.reply.take() {
             let _ = reply.send(Ok(()));
@@ -349,7 +358,8 @@ async fn write(link: &mut PostgresConnection, attempts: &[&AttemptRow]) -> Resul
     loop {
         match once(link, attempts).await {
             Err(PostgresError::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
-            // A broken connection, as in a restart of the server, may be replaced at once.
+            // A broken connection, for example after a restart of the server, may be replaced at
+            // once.
             Err(PostgresError::Connection(_))
                 if conflicts == 0 && link.next_attempt() <= Instant::now() =>
             {

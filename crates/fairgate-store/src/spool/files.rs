@@ -1,4 +1,4 @@
-//! Paths and names of the spool files.
+//! Folders, paths and names of the spool files.
 
 use std::fs::File;
 use std::io;
@@ -53,7 +53,7 @@ impl SpoolFiles {
             let Some(text) = name.to_str().and_then(|name| name.strip_prefix(&self.prefix)) else {
                 continue;
             };
-            // Only names that this program writes: neither `+1` nor `01`.
+            // Only names that this program writes count: neither `+1` nor `01`.
             let is_ours = |number: &u64| number.to_string() == text && *number < u64::MAX / 2;
             numbers.extend(text.parse().ok().filter(is_ours));
         }
@@ -62,8 +62,8 @@ impl SpoolFiles {
     }
 }
 
-/// Copies a damaged file to an unused path, and returns that path. A copy of an earlier start may exist already and
-/// must not be overwritten.
+/// Copies a damaged file to an unused path, and returns that path. An earlier copy must not be
+/// overwritten.
 pub(super) fn copy_damaged(path: &Path) -> io::Result<PathBuf> {
     let (aside, mut copy) = new_beside(path)?;
     if let Err(problem) = io::copy(&mut File::open(path)?, &mut copy) {

@@ -1,9 +1,10 @@
-//! Rows on their way into the files of the spool.
+//! Accepts rows and writes them to the files of the spool.
 //!
-//! A row that comes alone is written at once, by its own request. Rows that come in quick succession are handed to a
-//! task, which formats the lines of all waiting rows and appends them with one write. So requests do not make a system
-//! call each, and the code that formats lines stays in the CPU cache. The task is started for the first waiting row,
-//! and yields once before it writes, so that more rows can come.
+//! A request writes its row itself if no other row came shortly before. Rows that come in quick
+//! succession are handed to a task, which formats the lines of all waiting rows and appends them
+//! with one write. So there is no system call for each request, and the code that formats lines
+//! stays in the CPU cache. The task is started for the first waiting row, and yields once before it
+//! writes, so that more rows can come.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -17,10 +18,10 @@ use tokio::time::Instant;
 use super::{PutResult, Spool, SpoolLines, SpoolPutError};
 use crate::ledger::AttemptRow;
 
-/// A row counts as alone if no row came in this time before it. A write takes some microseconds, so writing each such
-/// row takes less than a tenth of the time.
+/// A request writes its row itself if no row came in this time before it. A write takes some
+/// microseconds, so such writes take less than a tenth of the time.
 const ALONE_AFTER: Duration = Duration::from_micros(100);
-/// Largest number of rows that wait for the task. Further rows are written by their own requests.
+/// Maximum number of rows that wait for the task. Further rows are written by their own requests.
 const WAITING_MAX: usize = 4_096;
 
 /// The part of the database's writer that the intake uses.
@@ -28,8 +29,8 @@ pub(crate) trait RowWriter: Send + Sync {
     /// Tells the writer that rows wait in the spool.
     fn wake(&self);
 
-    /// Hands over a row that could not be written to a file and whose caller no longer waits. The row is lost if there
-    /// is no room for it.
+    /// Hands over a row that could not be written to a file and whose caller no longer waits. If
+    /// there is no room for the row, it is lost.
     fn keep(&self, attempt: Box<AttemptRow>);
 }
 
@@ -38,7 +39,8 @@ pub(crate) struct SpoolIntake {
     spool: Arc<Spool>,
     writer: Box<dyn RowWriter>,
     queue: Mutex<IntakeQueue>,
-    /// Locked from before rows are taken from the queue until they are written, so that rows are written in order.
+    /// Locked before rows are taken from the queue, until they are written. So rows are written in
+    /// order.
     buffers: Mutex<IntakeBuffers>,
 }
 
@@ -67,7 +69,8 @@ impl std::fmt::Debug for SpoolIntake {
     }
 }
 
-/// Writes the rows that wait when it is dropped, so that they are written even if the runtime ends before the task runs.
+/// Writes the waiting rows when it is dropped. So they are written even if the runtime ends before
+/// the task runs.
 struct WaitingRows(Arc<SpoolIntake>);
 
 impl Drop for WaitingRows {
@@ -119,7 +122,8 @@ impl SpoolIntake {
         }
     }
 
-    /// Writes a row, or queues it for the task. Returns the result, or the channel on which it comes.
+    /// Writes a row, or queues it for the task. Returns the result, or the channel on which the
+    /// result arrives.
     fn hand_over(
         self: &Arc<Self>,
         attempt: Box<AttemptRow>,
@@ -135,8 +139,8 @@ impl SpoolIntake {
             drop(queue);
             return Ok(self.write_one(attempt, buffers));
         }
-        // If rows wait already, their task was started. Without a runtime, the process is ending, and a task would not
-        // run.
+        // If rows wait already, their task is running. Without a runtime the process is ending, and
+        // a task would not run.
         let runtime = match queue.rows.len() {
             0 => Handle::try_current().ok(),
             _ => None,
@@ -180,7 +184,7 @@ impl SpoolIntake {
         }
     }
 
-    /// Returns the buffers if nobody writes now.
+    /// Returns the buffers; `None` while another thread writes.
     fn free_buffers(&self) -> Option<MutexGuard<'_, IntakeBuffers>> {
         match self.buffers.try_lock() {
             Ok(buffers) => Some(buffers),

@@ -1,9 +1,10 @@
-//! Format of a row as one line of text, which consists of the format version, a checksum of the row, and the row as
+//! Format of a row as one line of text: the format version, a checksum of the row, and the row as
 //! JSON.
 //!
-//! Version 2, which is written, has the CRC-32C of the JSON, and the row as a list of its values in the order of
-//! [`AttemptRow`]'s fields. Version 1, which is still read, has the beginning of the BLAKE3 hash and the row as an
-//! object. A new field of a row goes to the end of the list, with a default for the rows that do not have it.
+//! Lines are written in version 2. It has the CRC-32C of the JSON, and the row as a list of its
+//! values in the order of [`AttemptRow`]'s fields. Lines of version 1 can still be read. It has the
+//! beginning of the BLAKE3 hash, and the row as an object. A new field of a row goes to the end of
+//! the list, with a default for rows without it.
 //!
 //! A line with a wrong checksum is incomplete: either the process was killed before it acknowledged the row, or the
 //! machine lost power. A line with a correct checksum that cannot be parsed was written by another version of the
@@ -49,7 +50,7 @@ pub(super) fn read(line: &[u8]) -> SpoolLine {
     let stated = rest.strip_suffix(b" ");
     let is_whole = match version {
         HASH_VERSION => stated == Some(hash(json).as_bytes()),
-        // A later version is taken to have the same checksum.
+        // A later version is assumed to use the same checksum.
         _ => stated == Some(checksum(json).as_slice()),
     };
     if !is_whole {
@@ -81,7 +82,8 @@ fn hash(json: &[u8]) -> String {
     hash
 }
 
-/// Serializes a row as the list of its values, without their names. A list is read back by the row's own `Deserialize`.
+/// Serializes a row as the list of its values, without their names. The row's own `Deserialize` can
+/// read such a list.
 struct RowValues<'a>(&'a AttemptRow);
 
 impl Serialize for RowValues<'_> {
@@ -108,7 +110,7 @@ impl Serialize for RowValues<'_> {
 mod tests {
     use super::*;
 
-    /// A line of the first format, as it is on disks.
+    /// A line of the first format, as it may be on disks.
     const KNOWN: &str = concat!(
         r#"1 HASHHASH {"request":"r","attempt":1,"last":true,"started_at":5,"group":"g","tenant":"t","key":"k","#,
         r#""agent":null,"session":null,"route":"-","stream":false,"model":"m","pool":null,"worker":null,"#,
@@ -137,7 +139,7 @@ mod tests {
         assert!(matches!(read_hashed(&KNOWN.replacen('1', "2", 1)), SpoolLine::NotWhole));
     }
 
-    /// A line of the second format, as it is on disks.
+    /// A line of the second format, as it may be on disks.
     const LISTED: &str = concat!(
         r#"2 SUMSUMSU ["r",2,true,5,"g","t","k","a","s","/v1",true,"m","p","w",11,12,13,14,15,"reported",16,17,18,200,"#,
         r#""completed","c",true,19,20,21,"price",22,"class",23,24,25,26,28,"set",{"project":"p","task":"x","epoch":27}]"#

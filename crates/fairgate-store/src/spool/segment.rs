@@ -9,7 +9,8 @@ use super::line::{self, SpoolLine};
 use crate::ledger::AttemptRow;
 use crate::private_files::private;
 
-/// Bytes that a file must accept to count as writable again after a failure. They are more than most lines have.
+/// Bytes that a file must accept to count as writable again after a failure. Most lines are
+/// shorter.
 pub(super) const PROBE: [u8; 4096] = [b' '; 4096];
 
 /// File to which bytes are only appended.
@@ -82,7 +83,7 @@ impl SpoolSegment {
         ))
     }
 
-    /// Appends the lines of `rows` rows. If that fails, the part of them that was written is never read.
+    /// Appends the lines of `rows` rows. If that fails, the part that was written is never read.
     pub(super) fn append(&mut self, lines: &[u8], rows: usize) -> io::Result<()> {
         self.cut_incomplete_lines()?;
         self.may_have_incomplete_lines = true;
@@ -101,7 +102,7 @@ impl SpoolSegment {
         self.cut_incomplete_lines()
     }
 
-    /// Cuts off what follows the last complete line, because it would corrupt the next one.
+    /// Removes the bytes after the last complete line, because they would corrupt the next line.
     fn cut_incomplete_lines(&mut self) -> io::Result<()> {
         if self.may_have_incomplete_lines {
             self.file.cut(self.bytes)?;
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with room for a number of bytes, which can be set to refuse a truncation.
+    /// A disk with room for a certain number of bytes. It can be made to refuse a truncation.
     #[derive(Debug, Default)]
     struct Narrow {
         bytes: Mutex<Vec<u8>>,

@@ -47,7 +47,7 @@ impl Place {
         self.try_open().unwrap()
     }
 
-    /// The rows that an earlier process left.
+    /// Returns the rows that an earlier process left.
     pub(super) fn left(&self) -> Vec<String> {
         requests(&taken(&self.open(), usize::MAX))
     }
@@ -56,7 +56,7 @@ impl Place {
         self.folder.path().join(format!("db-rows-{end}"))
     }
 
-    /// All files' names without what they have in common, and their lengths.
+    /// Returns the names of all files without their common prefix, each with its length.
     fn files(&self) -> BTreeMap<String, u64> {
         let entries = std::fs::read_dir(self.folder.path()).unwrap().map(Result::unwrap);
         let name = |name: std::ffi::OsString| name.to_str().unwrap()["db-rows-".len()..].to_owned();
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-/// Puts rows with one call, which returns a result for each, and true if the writer should be woken.
+/// Puts rows with one call. Returns a result for each, and true if the writer should be woken.
 fn try_put(spool: &Spool, requests: &[String]) -> (Vec<PutResult>, bool) {
     let rows: Vec<_> = requests.iter().map(|request| row(request)).collect();
     let mut results = Vec::new();

@@ -8,7 +8,7 @@ macro_rules! guess_columns {
     };
 }
 
-/// Beginning of the statement that notes guessed rows that are deleted.
+/// Beginning of the statement that stores the removal of guessed rows.
 macro_rules! note_removed {
     () => {
         "INSERT INTO removed_attempts (row_number, request, attempt, tenant, started_at) \
@@ -49,25 +49,28 @@ macro_rules! reservation_columns {
 
 pub(crate) use {add_to_sum, guess_columns, note_removed, reservation_columns, sum_columns};
 
-/// Deletes the guessed row of a request whose process was taken for dead, and returns it.
+/// Deletes and returns the guessed row of a request that was not lost after all.
 pub(crate) const DROP_LOST: &str = concat!(
     "DELETE FROM attempts WHERE request = $1 AND outcome = 'lost' RETURNING ",
     guess_columns!()
 );
 
-/// Deletes the guessed row of a request if it has the same attempt number as this attempt, and returns it.
+/// Deletes and returns the guessed row of a request if it has the same attempt number as this
+/// attempt.
 pub(crate) const DROP_LOST_ATTEMPT: &str = concat!(
     "DELETE FROM attempts WHERE request = $1 AND attempt = $2 AND outcome = 'lost' RETURNING ",
     guess_columns!()
 );
 
-/// Notes the guessed row of a request, which is about to be deleted, if the ledger is exported.
+/// Stores the removal of a request's guessed row, which is about to be deleted, if the ledger is
+/// exported.
 pub(crate) const NOTE_LOST: &str = concat!(
     note_removed!(),
     " FROM attempts WHERE request = $1 AND outcome = 'lost' AND EXISTS (SELECT 1 FROM ledger_exports)"
 );
 
-/// Notes the guessed row of a request, if it has the same attempt number as this attempt; see [`NOTE_LOST`].
+/// Stores the removal of a request's guessed row if it has the same attempt number as this attempt;
+/// see [`NOTE_LOST`].
 pub(crate) const NOTE_LOST_ATTEMPT: &str = concat!(
     note_removed!(),
     " FROM attempts WHERE request = $1 AND attempt = $2 AND outcome = 'lost' AND EXISTS (SELECT 1 FROM ledger_exports)"
@@ -76,8 +79,9 @@ pub(crate) const NOTE_LOST_ATTEMPT: &str = concat!(
 /// Selects the number of a request's last attempt, and true if the request has ended.
 pub(crate) const ATTEMPTS_MADE: &str = "SELECT COALESCE(MAX(attempt), 0), COALESCE(MAX(last_attempt), 0) FROM attempts WHERE request = $1";
 
-/// Selects the balances of the budgets of tenant `$3`, key `$4`, group `$5` and, under the owner name `$6`, the hosted
-/// tier. Daily budgets are those of the day `$1`, and monthly budgets those of the month that begins on `$2`.
+/// Selects the balances of the budgets of tenant `$3`, key `$4`, group `$5` and the hosted tier,
+/// whose owner name is `$6`. Daily budgets are those of the day `$1`, and monthly budgets those of
+/// the month that begins on `$2`.
 pub(crate) const BUDGETS_LEFT: &str = concat!(
     "SELECT b.scope, b.owner, b.period, b.unit, b.tier, b.amount, ",
     sum_columns!(),
@@ -100,8 +104,8 @@ pub(crate) const BUDGETS_USED: &str = concat!(
      ELSE CASE b.tier WHEN 'any' THEN s.money_used ELSE s.hosted_money_used END END"
 );
 
-/// Selects the amounts that model `$1` used and reserved on the hosted tier in the day that begins on `$2` and the
-/// month that begins on `$3`.
+/// Selects the amounts that model `$1` has used and reserved on the hosted tier, on the day `$2`
+/// and in the month that begins on `$3`.
 pub(crate) const MODEL_SUMS: &str = concat!(
     "SELECT period, ",
     sum_columns!(),

@@ -6,8 +6,8 @@ use super::{SqlStatement, SqlValue};
 use crate::calendar::HOUR_US;
 use crate::ledger::{ChargeColumn, UsageGrouping, UsageQuery};
 
-/// Largest number of rows in the result of a usage query. Clients choose the names of agents, so there may be many
-/// groups.
+/// Maximum number of rows in the result of a usage query. Clients choose the names of agents, so
+/// there may be many groups.
 const USAGE_ROWS_MAX: i64 = 10_000;
 
 /// Returns the SQL expression of a grouping column, as a text that is not null.
@@ -29,11 +29,12 @@ fn expression(by: UsageGrouping) -> String {
     }
 }
 
-/// Builds the statement. The columns of its result are read by [`crate::rows::usage`].
+/// Builds the statement; [`crate::rows::usage`] reads the columns of its result.
 ///
-/// If quantiles are asked for, the inner query numbers the last attempts of each group by their waits, from the shortest
-/// one, and the outer query takes the quantiles by these numbers. Numbering sorts all rows of the time, which takes
-/// several times as long as summing them up, so it is not done otherwise.
+/// For quantiles, the inner query numbers the last attempts of each group by their waits, from the
+/// shortest one, and the outer query takes the quantiles by these numbers. Numbering sorts all
+/// selected rows, which takes several times as long as summing them up. It is left out if the query
+/// needs no quantiles.
 pub(crate) fn usage(query: &UsageQuery) -> SqlStatement {
     let name = expression(query.by);
     let split = query.split.map_or("CAST('' AS TEXT)".to_owned(), expression);
@@ -90,7 +91,7 @@ pub(crate) fn usage(query: &UsageQuery) -> SqlStatement {
     statement.filter("model =", query.model.clone().map(SqlValue::Text));
     let is_time = |by| matches!(by, UsageGrouping::Day | UsageGrouping::Hour);
     statement.sql.push_str(match (is_time(query.by), query.split.is_some_and(is_time)) {
-        // All rows of a day or hour have nearly the same time, so their order among each other is that of the charge.
+        // All rows of a day or hour have nearly the same time, so they are ordered by their charge.
         (true, _) => ") AS ranked GROUP BY 1, 2 ORDER BY CAST(name AS BIGINT), 8 DESC, 2",
         (false, true) => ") AS ranked GROUP BY 1, 2 ORDER BY 1, CAST(split AS BIGINT)",
         (false, false) => ") AS ranked GROUP BY 1, 2 ORDER BY 8 DESC, 1, 2",

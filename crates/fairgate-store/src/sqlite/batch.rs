@@ -1,4 +1,4 @@
-//! One transaction that contains all rows and commands that were pending when the transaction began.
+//! One transaction with all rows and commands that were pending when it began.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,11 +24,12 @@ use crate::transaction::{Transaction, TransactionJob};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Current reservations by request id, in the form in which they were granted. The map mirrors the database, so that
-/// the many rows of requests without a reservation need no lookup.
+/// Current reservations by request id, in the form in which they were granted. The map has the same
+/// content as the database, so that the many rows of requests without a reservation need no lookup.
 pub(super) type HeldReservations = HashMap<String, Reservation>;
 
-/// Open transaction. Changes of sums are collected, and are written at the end or before a statement that reads sums.
+/// An open transaction. Changes of sums are collected, and are written at the end, or before a
+/// statement that reads sums.
 pub(super) struct SqliteBatch<'a> {
     connection: &'a Connection,
     held: &'a mut HeldReservations,
@@ -57,9 +58,9 @@ impl<'a> SqliteBatch<'a> {
         Ok(())
     }
 
-    /// Fails if the transaction is no longer open. SQLite may roll back a whole transaction when one statement fails,
-    /// for instance on a full disk. Later statements would then be committed one by one, and a second time when the
-    /// transaction is retried.
+    /// Fails if the transaction is no longer open. SQLite may roll back a whole transaction when
+    /// one statement fails, for example on a full disk. Each later statement would then be
+    /// committed at once, and again when the transaction is retried.
     fn check_open(&self) -> Result<()> {
         if self.connection.is_autocommit() {
             return Err(StoreError::Full("the transaction was rolled back".into()));
@@ -115,7 +116,7 @@ impl<'a> SqliteBatch<'a> {
         if attempt.last { self.release(&attempt.request) } else { Ok(()) }
     }
 
-    /// Writes the last uses of keys.
+    /// Writes the times at which keys were last used.
     pub(super) fn put_key_uses(&self, uses: &[(String, UnixMicros)]) -> Result<()> {
         uses.iter().try_for_each(|(key, at)| {
             run(self.connection, PUT_KEY_USE, params![at.0, key]).map(drop)
@@ -174,9 +175,10 @@ impl<'a> SqliteBatch<'a> {
         Ok(rows > 0)
     }
 
-    /// Deletes the guessed row of a request that was wrongly taken for lost, and subtracts the row's usage. If
-    /// `attempt` is set, deletes the row only if it has this attempt number. Returns the time of the deleted row, which
-    /// names the periods in which its usage was counted, or `None` if there was no such row.
+    /// Deletes the guessed row of a request that was not lost after all, and subtracts the row's
+    /// usage. If `attempt` is not `None`, deletes the row only if it has this attempt number.
+    /// Returns the time of the deleted row, which determines the periods in which its usage was
+    /// counted; `None` if there was no such row.
     fn delete_lost_row(
         &mut self,
         request: &str,
@@ -244,7 +246,7 @@ impl<'a> SqliteBatch<'a> {
         Ok(decided)
     }
 
-    /// Reads the balances of the task and of projects on which a reservation depends.
+    /// Reads the balances of the task and the projects that decide about a reservation.
     fn usage_balances(&self, reservation: &Reservation) -> Result<UsageBalances> {
         let (Some(claim), terms, at) = (&reservation.claim, reservation.terms, reservation.at)
         else {
@@ -297,15 +299,15 @@ impl<'a> SqliteBatch<'a> {
         Ok(())
     }
 
-    /// Turns every reservation into a row with the outcome `lost`, because no process is left that could end the
-    /// reservation. If a request already has its last row, its client had left before the reservation was made, and the
-    /// reservation is only released.
+    /// Turns every reservation into a row with the outcome `lost`, because the process that could
+    /// end the reservation no longer exists. If a request already has its last row, the client had
+    /// left before the reservation was made. The reservation is then only released.
     pub(super) fn resolve(&mut self) -> Result<ResolvedReservations> {
         let mut resolved = ResolvedReservations::default();
         let mut left: Vec<_> = self.held.values().cloned().collect();
         left.sort_by(|one, other| one.request.cmp(&other.request));
         for reservation in left {
-            // Each request has one guessed row at most.
+            // Each request has at most one guessed row.
             self.delete_lost_row(&reservation.request, None)?;
             let made = first(self.connection, sql::ATTEMPTS_MADE, [&reservation.request], |row| {
                 Ok((row.count(0)?, row.flag(1)?))
@@ -327,7 +329,8 @@ impl<'a> SqliteBatch<'a> {
         Ok(resolved)
     }
 
-    /// Runs a transaction of a caller inside this transaction. Its changes are rolled back if the job returns false.
+    /// Runs a caller's transaction inside this transaction. Its changes are rolled back if the job
+    /// returns false.
     pub(super) fn transact(&mut self, job: &mut dyn TransactionJob) -> Result<()> {
         // The job may read sums and rows.
         self.write_sums()?;
@@ -377,15 +380,16 @@ impl<'a> SqliteBatch<'a> {
         Ok(DirectoryChangeResult { version, ..edit.changed })
     }
 
-    /// Removes at most [`PRUNE_ROWS`](crate::sql::PRUNE_ROWS) rows of requests that arrived before a moment. Returns
-    /// the number of removed rows.
+    /// Removes at most [`PRUNE_ROWS`](crate::sql::PRUNE_ROWS) rows of requests that arrived before
+    /// the time `before`. Returns the number of removed rows.
     pub(super) fn prune(&self, before: UnixMicros) -> Result<u64> {
         let rows = run(self.connection, sql::PRUNE, [before.0, sql::PRUNE_ROWS])?;
         Ok(u64::try_from(rows).unwrap_or(u64::MAX))
     }
 }
 
-/// Copies the owners of a reservation, so that the copy can outlive the reservation.
+/// Returns copies of the names of a reservation's owners, which may be needed after the reservation
+/// was dropped.
 fn owners_of(reservation: &Reservation) -> SumOwners<'static> {
     let text = |name: &String| name.clone().into();
     let Reservation { group, tenant, key, model, .. } = reservation;

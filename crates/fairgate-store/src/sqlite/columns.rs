@@ -101,7 +101,7 @@ pub(super) fn ask<T>(
     list(connection, &statement.sql, rusqlite::params_from_iter(&statement.values), read)
 }
 
-/// Transaction of a caller, which runs inside an open transaction of this connection.
+/// A caller's transaction, which runs inside an open transaction of this connection.
 pub(super) struct ConnectionTransaction<'a>(pub(super) &'a Connection);
 
 impl Transaction for ConnectionTransaction<'_> {

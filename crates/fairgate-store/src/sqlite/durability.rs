@@ -1,4 +1,4 @@
-//! Rules that decide which data is synced to the disk, and when.
+//! Decides which data is synced to the disk, and when.
 //!
 //! A row is acknowledged once the operating system's kernel has the row's line of the [`Spool`](crate::spool::Spool).
 //! Any other commit is acknowledged once the kernel has the commit's part of the write-ahead log. This log is synced at
@@ -10,14 +10,15 @@ use rusqlite::Connection;
 
 use crate::error::StoreError;
 
-/// Failure that an acknowledged transaction must survive.
+/// The failure that an acknowledged transaction must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SqliteDurability {
     /// Kill of the process. The disk is not synced with each commit.
     Kill,
-    /// Power loss of the machine. The write-ahead log is synced with the commit, including everything that was
-    /// committed before. This is used for changes of the directory and their audit entries, because a revoked key must
-    /// not come back. The sync takes milliseconds, which is too long for every row and reservation.
+    /// Power loss of the machine. The write-ahead log is synced with the commit, including
+    /// everything that was committed before. This is used for changes of the directory and their
+    /// audit entries, because a power loss must not make a revoked key valid again. The sync takes
+    /// milliseconds, which is too long for every row and reservation.
     PowerLoss,
 }
 

@@ -15,7 +15,7 @@ use crate::spool::{Spool, SpoolBounds, SpoolFiles};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Longest wait for a lock that another program holds, such as a backup or the `sqlite3` shell.
+/// Maximum wait for a lock that another program holds, such as a backup or the `sqlite3` shell.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Location of a database.
@@ -32,7 +32,7 @@ impl SqliteLocation {
         if path == ":memory:" {
             return Ok(Self::Memory);
         }
-        // The path is made canonical, so that two names of one file find the same lock.
+        // A file with two names has one canonical path, and therefore one lock.
         let path = Path::new(path);
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -75,14 +75,16 @@ impl SqliteLocation {
         SqliteDurability::Kill.set(&connection)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        // In KiB: enough for the pages that the indices of a busy ledger touch.
+        // In KiB. This is enough for the pages that the indices of a busy ledger use.
         connection.pragma_update(None, "cache_size", -32 * 1024)?;
-        // In pages of 4 KiB. A checkpoint waits for the disk, and everybody who waits for a commit waits with it. The
-        // checkpointer has done nearly all of that work before the writer gets to it.
+        // In pages of 4 KiB. A checkpoint waits for the disk, and so does everybody who waits for a
+        // commit. At this size of the log, the checkpoint thread has already done nearly all of the
+        // work.
         connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
         // In bytes: the size to which the log is cut after a burst.
         connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-        // The store and its callers have about a hundred statements, which are prepared once.
+        // The store and its callers have about a hundred statements, each of which is prepared
+        // once.
         connection.set_prepared_statement_cache_capacity(256);
         migrate(&connection)?;
         Ok(connection)
@@ -104,7 +106,8 @@ impl SqliteLocation {
         Ok(Some(connection))
     }
 
-    /// Opens a read-only connection. Returns `None` for a database in memory, which only its one connection can see.
+    /// Opens a read-only connection. Returns `None` for a database in memory, which has only the
+    /// writer's connection.
     pub(super) fn reader(&self) -> Result<Option<Connection>> {
         let Self::File(path) = self else { return Ok(None) };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -153,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// What is logged on this thread, one line for each event.
+    /// The log lines of this thread, one for each event.
     #[derive(Clone, Default)]
     struct LogLines(Arc<Mutex<Vec<String>>>);
 
@@ -201,7 +204,8 @@ INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclu
     VALUES ('web', 'chat', 1, 'ACTIVE', 1000, 2, FALSE, '{}', FALSE, 0, 0, 0, 0, 0, 0, 5);
 ";
 
-    /// The upgrade to closed keys says once, in one line, who may do more than a new key or project.
+    /// The upgrade to closed keys logs one line that says who has more rights than a new key or
+    /// project.
     #[test]
     fn kept_rights_are_logged_in_one_line_and_once() {
         let connection = Connection::open_in_memory().unwrap();
@@ -227,7 +231,7 @@ INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclu
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
-        // A new database has nobody to tell of.
+        // A new database has no older keys and projects to log.
         migrate(&Connection::open_in_memory().unwrap()).unwrap();
         assert_eq!(
             log.0.lock().unwrap().iter().filter(|line| line.contains("keep what")).count(),

@@ -42,7 +42,7 @@ pub(super) fn directory(connection: &Connection) -> Result<Directory> {
     Ok(directory)
 }
 
-/// Looks up the objects that a change refers to.
+/// Looks up the objects that a change names.
 pub(super) fn found(connection: &Connection, concern: ChangeSubject<'_>) -> Result<ChangeLookup> {
     let mut found = ChangeLookup::default();
     let budgets = |scope: BudgetScope, owner: &str| {

@@ -1,8 +1,8 @@
-//! Single thread that writes. All rows and commands that are pending when the thread is free are written in one
-//! transaction (group commit), and callers are answered after the commit.
+//! The only thread that writes to SQLite. All rows and commands that are pending when the thread is
+//! free are written in one transaction (group commit), and callers are answered after the commit.
 //!
-//! The [`Spool`] acknowledges rows before they come here, so the writer may wait a little for more rows. The writer
-//! does not wait for rows while a caller waits for an answer.
+//! The [`Spool`] acknowledges rows before they come here, so the writer may wait a short time for
+//! more rows. It does not wait while a caller needs an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,22 +30,23 @@ use crate::transaction::{TransactionDurability, TransactionJob};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Channel for the result of a command. The command is carried out even if the receiver is gone.
+/// Channel for the result of a command. The command is executed even if the receiver is gone.
 pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// Largest number of commands in one transaction.
+/// Maximum number of commands in one transaction.
 const BATCH_MAX: usize = 1_024;
-/// Largest number of rows in one transaction.
+/// Maximum number of rows in one transaction.
 const ROWS_MAX: usize = 4_096;
 /// Time for which rows are collected before a transaction writes them.
 const COLLECT: Duration = Duration::from_millis(20);
-/// Number of rows after which the thread yields its core to other threads, because requests wait for the core and
-/// nobody waits for these rows. This lowers the gateway's p99 by a tenth, at a fifth of its maximum load on two cores.
+/// Number of rows after which the thread yields its core to other threads. Requests wait for the
+/// core, and nobody waits for these rows. This lowers the gateway's p99 by a tenth, at a fifth of
+/// its maximum load on two cores.
 const ROWS_PER_YIELD: usize = 4;
-/// Longest pause after a failure, before the remaining rows are retried.
+/// Maximum pause after a failure, before the remaining rows are retried.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Longest wait, when the store closes, for commands of callers that hold a permit. Such commands arrive within
-/// microseconds.
+/// Maximum wait, when the store closes, for commands of callers that hold a permit. Such commands
+/// arrive within microseconds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Command to the writer, and its permit.
@@ -58,14 +59,14 @@ pub(super) struct QueuedCommand {
 pub(super) enum SqliteCommand {
     /// Wakes the writer. Sent when the first row starts to wait in the spool, and again when many rows wait.
     Rows,
-    /// Asks for an answer once all rows that are now in the spool are in the database.
+    /// Requests an answer once all rows that are now in the spool are in the database.
     Flush(Reply<()>),
     /// Writes a row that could not be written to the spool.
     Record(Box<AttemptRow>, Reply<()>),
     Reserve(Box<Reservation>, Reply<std::result::Result<ReservationGrant, ReservationRefused>>),
     Change(Box<(String, UnixMicros, DirectoryChange)>, Reply<DirectoryChangeResult>),
     Prune(UnixMicros, Reply<u64>),
-    /// Runs a transaction of a caller.
+    /// Runs a caller's transaction.
     Transact(Box<dyn TransactionJob>),
     /// Reads on the writer's connection, between transactions. This is the only way to read a database in memory.
     Read(Box<dyn FnOnce(&Connection) + Send>),
@@ -91,7 +92,8 @@ pub(super) struct SqliteWriter {
     durability: SqliteDurability,
     /// Spool from which rows are taken; `None` for a database in memory.
     spool: Option<Arc<Spool>>,
-    /// Acknowledged rows that are not written yet; empty between transactions, except after a failure.
+    /// Acknowledged rows that are not written yet. Empty between transactions, except after a
+    /// failure.
     rows: Vec<SpooledRow>,
     /// Rows that could not be written to the spool, each with its permit.
     unspooled: Vec<(Box<AttemptRow>, Option<OwnedSemaphorePermit>)>,
@@ -105,8 +107,8 @@ pub(super) struct SqliteWriter {
     _lock: Option<FileLock>,
 }
 
-/// Closes the spool when the writer ends for any reason, so that no row is written to files that another process may
-/// own by then.
+/// Closes the spool when the writer ends for any reason. After that, no row is written to files
+/// that another process may already own.
 impl Drop for SqliteWriter {
     fn drop(&mut self) {
         self.permits.close();
@@ -117,8 +119,8 @@ impl Drop for SqliteWriter {
 }
 
 impl SqliteWriter {
-    /// Takes over a database. Writes the rows that an earlier process had acknowledged, and resolves the reservations
-    /// of that process.
+    /// Creates the writer of a database. Writes the rows that an earlier process had acknowledged,
+    /// and resolves the reservations of that process.
     pub(super) fn new(
         connection: Connection,
         spool: Option<Arc<Spool>>,
@@ -164,7 +166,7 @@ impl SqliteWriter {
             let Some(asked) = self.next(inbox) else { break };
             self.serve(asked, &mut closers);
         }
-        // Callers that hold a permit are still served; nobody else gets one.
+        // Callers that hold a permit still get their result; no further permits are given out.
         self.permits.close();
         if let Some(spool) = &self.spool {
             spool.stop();
@@ -179,7 +181,7 @@ impl SqliteWriter {
                 break;
             }
         }
-        // The files must be free before the close is answered.
+        // The files must be closed before the caller gets the answer.
         if let Some(checkpointer) = checkpointer {
             checkpointer.end();
         }
@@ -204,8 +206,8 @@ impl SqliteWriter {
         let first = if is_idle && !self.more {
             Some(inbox.recv().ok()?)
         } else {
-            // Orphans are released at once, and remaining rows are written. After a failure, everything is retried with
-            // the next command.
+            // Orphans are released and remaining rows are written at once. After a failure,
+            // everything is retried with the next command.
             let patience = if self.stale { RETRY_PAUSE_MAX } else { Duration::ZERO };
             match self.recv_until(inbox, Instant::now() + patience) {
                 Ok(asked) => Some(asked),
@@ -289,7 +291,7 @@ impl SqliteWriter {
     fn take_rows(&mut self) {
         let Some(spool) = &self.spool else { return };
         if let Err(problem) = spool.take(&mut self.rows, ROWS_MAX) {
-            // Retried later, like everything that fails.
+            // The read is retried later, like everything that fails.
             self.stale = true;
             if let Some(left_out) = self.log_throttle.admit("read", tokio::time::Instant::now()) {
                 tracing::error!(%problem, left_out, "rows beside the database cannot be read");
@@ -330,8 +332,8 @@ impl SqliteWriter {
         }
     }
 
-    /// Logs that the database accepts nothing, and syncs the spool to disk, because the spool may have the only copy of
-    /// the rows for a long time.
+    /// Logs that the database accepts nothing, and syncs the spool to disk, because the spool may
+    /// have the only copy of the rows for a long time.
     fn log_failure(&self, problem: &StoreError, commands_failed: usize) {
         let unsynced = self.spool.as_ref().and_then(|spool| spool.sync().err());
         let Some(left_out) = self.log_throttle.admit("write", tokio::time::Instant::now()) else {
@@ -464,7 +466,8 @@ fn read_reservations(connection: &Connection) -> Result<HeldReservations> {
 
 fn apply<'a>(batch: &mut SqliteBatch<'a>, command: &'a mut SqliteCommand) -> Result<SqliteAnswer> {
     Ok(match command {
-        // The caller has left. Its last row may be earlier in this transaction, so nothing would end the reservation.
+        // The caller has left. Its last row may already be in this transaction, and then nothing
+        // would end the reservation.
         SqliteCommand::Reserve(_, reply) if reply.is_closed() => SqliteAnswer::Done,
         SqliteCommand::Reserve(reservation, _) => {
             SqliteAnswer::Reserved(batch.reserve(reservation)?)

@@ -1,13 +1,14 @@
 //! Decides a round in which tenants share agents first, and then the projects of each tenant.
 //!
-//! For each agent, `proportional` is first called over the projects of each tenant alone, which gives the task that the
-//! agent would get from that tenant. Then it is called over the tenants that have such a task. The projects in this
-//! snapshot are the tenants, named `tenant:NAME`, with the sums of their projects and the weights of the directory. The
-//! agent gets the task of the tenant that wins. The call over the tenants and then the call over the projects of the
-//! winner are journaled. So five projects of one tenant get no more together than one project of another tenant with
-//! the same weight.
+//! For each agent, `proportional` is first called over the projects of each tenant alone. This
+//! gives the task that the agent would get from that tenant. Then `proportional` is called over the
+//! tenants that have such a task. The projects in this snapshot are the tenants, named
+//! `tenant:NAME`, with the sums of their projects and the weights of the directory. The agent gets
+//! the task of the tenant that wins. The journal gets the call over the tenants, and then the call
+//! over the winner's projects. So five projects of one tenant get no more together than one project
+//! of another tenant with the same weight.
 //!
-//! A tenant without a task for the agent does not take part in the call over tenants.
+//! A tenant without a task for the agent is left out of the call over tenants.
 
 use fairgate_core::proportional::{
     CreditWeight, ScheduleMode, ScheduleSnapshot, ScheduleSnapshotError, ScheduleSnapshotParts,
@@ -18,13 +19,13 @@ use fairgate_core::units::Tokens;
 use super::{CALLS_MAX, RoundDecision, RoundState, TaskStart};
 use crate::tenant_baseline::TenantRow;
 
-/// Call over the projects of a tenant, and the one task that it gives.
+/// The call over the projects of a tenant, and the one task that it gives.
 struct TenantCandidate {
     snapshot: ScheduleSnapshot,
     assignment: TaskAssignment,
 }
 
-/// Decides the tasks of all waiting agents, one after another.
+/// Decides the tasks of all waiting agents, one agent after the other.
 pub(super) fn decide(
     state: &mut RoundState<'_>,
     tenants: &[TenantRow],
@@ -65,7 +66,7 @@ fn flow(tenant: &str) -> Box<str> {
     format!("tenant:{tenant}").into()
 }
 
-/// Returns the call over a tenant's projects if it gives this agent a task.
+/// Returns the call over a tenant's projects; `None` if it gives this agent no task.
 fn candidate(
     state: &RoundState<'_>,
     tenant: &TenantRow,
@@ -78,7 +79,7 @@ fn candidate(
     Ok(assignment.map(|assignment| TenantCandidate { snapshot, assignment }))
 }
 
-/// Returns the input of the call over tenants; `None` if none of them has a task for the agent.
+/// Returns the input of the call over tenants; `None` if no tenant has a task for the agent.
 fn tenants_snapshot(
     state: &RoundState<'_>,
     tenants: &[TenantRow],
@@ -120,13 +121,13 @@ fn add_tenant(
         completed = completed.saturating_add(row.completed);
         running = running.saturating_add(state.projects[place].running);
     }
-    // Reservations of tenants that do not take part count against the budget of all.
+    // Reservations of tenants that are left out still count against the budget of all.
     if reserved > 0 && (candidate.is_some() || state.input.budget.is_some()) {
         parts.project_reserved_tokens.insert(flow(&tenant.name), Tokens(reserved));
     }
     let Some(candidate) = candidate else { return };
     let task = state.task(&state.input.tasks[state.task_places[&*candidate.assignment.task_id]]);
-    // Only the call over the tenant's projects looks at workspaces.
+    // Workspaces matter only in the call over the tenant's projects.
     let project_id = flow(&tenant.name);
     parts.tasks.push(ScheduledTask { project_id, preferred_workspace_id: None, ..task });
     parts.projects.push(ScheduledProject {

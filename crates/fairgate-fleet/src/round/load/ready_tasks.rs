@@ -1,4 +1,5 @@
-//! Loads ready tasks: the first ones of each project, and those that are kept for a waiting agent.
+//! Loads ready tasks: the first ones of each project, and those that are kept for one of the
+//! waiting agents.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -13,33 +14,35 @@ use super::FURTHER;
 use crate::agent_access;
 use crate::json_rows;
 
-/// Largest total number of tasks to load that are kept for one of the waiting agents.
+/// Maximum total number of tasks to load that are kept for one of the waiting agents.
 const AWAITED_MAX: i64 = 1_000;
-/// Numbers of tasks per project that queries on SQLite load. SQLite cannot take a `LIMIT` from a column, so there is
-/// one group of projects for each of these numbers.
+/// Numbers of tasks that queries on SQLite load for a project. SQLite cannot take a `LIMIT` from a
+/// column, so there is one group of projects for each of these numbers.
 const LIMITS: [u64; 7] = [1, 2, 4, 8, 16, 64, FURTHER];
 
-/// Labels of a task that needs none.
+/// Labels of a task that requires none.
 static NO_LABELS: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new([]));
 
-/// Returns the SQL condition that a task `r` can start, whichever agent takes it. `left` and `estimate` are SQL
-/// expressions for the rest of the budget and the default estimate, in tokens. The current time is `$2`.
+/// Returns the SQL condition that a task `r` can start, for any agent. `left` and `estimate` are
+/// SQL expressions for the rest of the budget and the default estimate, in tokens. The current time
+/// is `$2`.
 fn can_start(left: &str, estimate: &str) -> String {
     format!("{CAN_START} AND COALESCE(r.estimate, {estimate}) <= {left}")
 }
 
-/// SQL condition that a task `r` can start as far as budgets allow. The current time is `$2`.
+/// SQL condition that a task `r` can start, apart from budgets. The current time is `$2`.
 const CAN_START: &str = "r.state = 'READY' AND (r.resume_after IS NULL OR r.resume_after <= $2) \
      AND (r.workspace IS NULL OR EXISTS (SELECT 1 FROM fleet_workspaces w \
        WHERE w.id = r.workspace AND w.project = r.project AND w.task IS NULL))";
 
-/// SQL condition that a task `r` is kept for the agent that its `affinity` names. This is so until the task's wait for
-/// the agent is over, unless the agent is retired.
+/// SQL condition that a task `r` is kept for the agent in its `affinity`. The task is kept until
+/// its wait for the agent is over, unless the agent is retired.
 const AWAITS: &str = "r.affinity IS NOT NULL AND r.ready_at + r.affinity_wait > $2 AND EXISTS \
      (SELECT 1 FROM fleet_agents a WHERE a.id = r.affinity AND a.state <> 'RETIRED')";
 
-/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in which they start.
-/// The number limits the tasks without labels, and again the tasks of each list of labels.
+/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in
+/// which they start. The number limits the tasks without labels; it also limits the tasks of each
+/// list of labels.
 pub(super) fn first_ready(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
@@ -84,19 +87,21 @@ pub(super) fn first_ready(
     Ok(tasks)
 }
 
-/// Row of the table for which first ready tasks are selected. `row` has the columns: project, number to recognise the
-/// row by, rest of the budget, expected tokens of a task, number of tasks to load, labels.
+/// A row of the table for which first ready tasks are selected. `row` has these columns: project,
+/// number of the row, rest of the budget, expected tokens of a task, number of tasks to load,
+/// labels.
 struct FirstReadyRow {
     limit: u64,
     row: Json,
 }
 
-/// Labels of the tasks that a statement selects.
+/// The labels of the tasks that a statement selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NeededLabels {
-    /// Tasks that need no labels.
+    /// Tasks that require no labels.
     None,
-    /// Tasks that need the labels of their row. The statement finds them with an index of their own.
+    /// Tasks that require the labels of their row. The statement finds them through a separate
+    /// index.
     Given,
 }
 
@@ -136,9 +141,9 @@ fn first_ready_of(
     tx.list(&sql, &values, |row| read(row, usize::try_from(row.count(0)?).unwrap_or(usize::MAX)))
 }
 
-/// Selects the first ready tasks that need no labels, of projects without a budget. `projects` has the index of each
-/// project and the number of tasks to load. Nearly all projects are of this kind, so this statement has fewer columns
-/// than the general one.
+/// Selects the first ready tasks that require no labels, for projects without a budget. `projects`
+/// has the index of each project and the number of tasks to load. Nearly all projects are of this
+/// kind, so this statement has fewer columns than the general one.
 fn first_ready_unlimited(
     tx: &mut dyn Transaction,
     input: &RoundInput,
@@ -169,7 +174,7 @@ fn first_ready_unlimited(
     tx.list(sql, &values, |row| read(row, usize::try_from(row.count(0)?).unwrap_or(usize::MAX)))
 }
 
-/// Condition that a task `r` without labels can start, whatever it is expected to use.
+/// SQL condition that a task `r` without labels can start, whatever its expected usage.
 fn can_start_unlimited() -> String {
     format!("r.labels = '[]' AND {CAN_START} AND NOT ({AWAITS})")
 }
@@ -177,9 +182,9 @@ fn can_start_unlimited() -> String {
 static SQLITE_FIRST_READY_UNLIMITED: LazyLock<String> = LazyLock::new(|| {
     let can_start = can_start_unlimited();
     let group = |(number, limit): (usize, &u64)| {
-        // The time is the second value.
+        // The current time is the second value.
         let place = if number == 0 { 1 } else { number + 2 };
-        // SQLite would build a temporary table for `IN` for each project, even for a single row.
+        // For `IN`, SQLite would build a temporary table for each project, even with a single row.
         let among = if *limit == 1 { "=" } else { "IN" };
         format!(
             "SELECT p.value, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
@@ -189,7 +194,7 @@ static SQLITE_FIRST_READY_UNLIMITED: LazyLock<String> = LazyLock::new(|| {
         )
     };
     let groups: Vec<_> = LIMITS.iter().enumerate().map(group).collect();
-    // The time must appear before the second list.
+    // The current time must appear before the second list.
     let moment = "WITH first AS (SELECT $1), moment AS (SELECT $2)";
     format!("{moment} {}", groups.join(" UNION ALL "))
 });
@@ -224,10 +229,10 @@ fn sqlite_first_ready(needed: NeededLabels) -> String {
     let mut projects = Vec::new();
     let mut groups = Vec::new();
     for (number, limit) in LIMITS.iter().enumerate() {
-        // The values of the groups are the first, and those after the second.
+        // The first group uses the first value, and the others use the values after the second.
         let place = if number == 0 { 1 } else { number + 2 };
         let table = json_rows::table(DatabaseKind::Sqlite, place, types);
-        // The time must appear before the second list.
+        // The current time must appear before the second list.
         let moment = if number == 0 { ", moment AS (SELECT $2)" } else { "" };
         projects.push(format!("p{number} AS MATERIALIZED {table}{moment}"));
         groups.push(format!(

@@ -1,13 +1,15 @@
 //! Ends the queued leases of a client program whose connection has closed.
 //!
-//! A program that waits for slots listens for changes of its leases. If the program is killed, its connection closes at
-//! once, but its queued leases would live on for their TTL, and each slot that one of them is granted would be unused for
-//! as long. A program may therefore state, as it listens, that its queued leases end with the connection.
+//! A program that waits for slots listens for changes of its leases. If the program is killed, its
+//! connection closes at once. Without this module, its queued leases would stay queued for their
+//! TTL, and each slot granted to one of them would be unused for as long. A program may therefore
+//! state, when it listens, that its queued leases end with the connection.
 //!
-//! A connection may also close under a program that is alive: a proxy closes idle connections, or opens one for each
-//! request. Such a program listens again within a moment, on another connection. So the leases end [`LISTENS_WITHIN`]
-//! after the close, unless the program listens by then. Leases that are granted in the meantime end as well, because
-//! the program has not heard of them. Leases that were granted before keep their TTL: their calls may still run.
+//! A connection may also close while its program still runs: a proxy closes idle connections, or
+//! opens one for each request. Such a program soon listens again, on another connection. So the
+//! leases end [`LISTENS_WITHIN`] after the close, unless the program listens by then. Leases that
+//! are granted in the meantime end as well, because the program does not know of their grants.
+//! Leases that were granted before the close keep their TTL: their calls may still run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,7 +21,8 @@ use tokio::time::{Instant, sleep};
 use super::lease::{LeaseChanges, LeaseMessage};
 use crate::forward::DataPlane;
 
-/// Time after the close of a connection within which a client program that is alive listens again.
+/// Time after the close of a connection within which a client program that still runs must listen
+/// again.
 const LISTENS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Sequence number of the next listener; all connections share one sequence.
@@ -39,8 +42,8 @@ struct LeaseListener {
 }
 
 impl ConnectionLeases {
-    /// Records that a client program listens on this connection. A connection on which it listened before no longer
-    /// ends its leases.
+    /// Records that a client program listens on this connection. If the program listened on another
+    /// connection before, the close of that connection no longer ends its leases.
     pub(super) fn set_listener(
         &self,
         app: &Arc<DataPlane>,
@@ -70,7 +73,8 @@ impl Drop for ConnectionLeases {
 }
 
 impl LeaseListener {
-    /// Ends the program's queued leases, unless it listens again in time.
+    /// Waits for [`LISTENS_WITHIN`], and then ends the program's queued leases unless it has
+    /// listened again.
     async fn end_unless_heard(self, changes: Arc<LeaseChanges>) {
         let closed_at = Instant::now();
         sleep(LISTENS_WITHIN).await;

@@ -22,7 +22,7 @@ pub(super) struct LeaseHandle {
     /// The client's own id for the lease, so that a submission can be repeated safely.
     pub(super) own_id: Option<Box<str>>,
     pub(super) pool: Arc<str>,
-    /// Time for which the lease lives without a renewal.
+    /// Time without a renewal after which the lease is lost.
     pub(super) ttl: Duration,
     pub(super) mailbox: Arc<LeaseChanges>,
     state: watch::Sender<LeaseStatus>,
@@ -77,7 +77,8 @@ pub(super) struct LeaseReport {
     pub(super) provider_response: Option<Box<LeaseProviderResponse>>,
 }
 
-/// Numbers the changes of all leases of one client program, and wakes its waiting requests.
+/// Numbers the changes of all leases of one client program, and wakes the program's waiting
+/// requests.
 #[derive(Default)]
 pub(super) struct LeaseChanges {
     changes: Mutex<u64>,
@@ -88,8 +89,8 @@ pub(super) struct LeaseChanges {
 }
 
 impl LeaseChanges {
-    /// Gives a change the next sequence number, and stores the number in `changed`. Done under a lock, so that a reader
-    /// that sees a number also sees all changes with lower numbers.
+    /// Stores the next sequence number in `changed`. Holds a lock, so that a reader that sees a
+    /// number also sees all changes with lower numbers.
     fn number(&self, changed: &AtomicU64) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         *changes += 1;
@@ -176,7 +177,8 @@ impl LeaseHandle {
     pub(super) fn enter(&self, next: LeaseStatus) {
         let granted = matches!(next, LeaseStatus::Granted { .. });
         if granted {
-            // Its client may have polled a while ago: it gets the whole TTL to learn of the grant.
+            // The client may have polled some time ago, so it gets the whole TTL to learn of the
+            // grant.
             self.renew();
             *self.granted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }

@@ -1,4 +1,4 @@
-//! The submission of a lease as the source of a request.
+//! Lets the submission of a lease pass the same checks as a request over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct LeaseSource {
     pub(super) submission: LeaseSubmissionBody,
 }
 
-/// A submission whose usage is estimated.
+/// A submission whose fields are read and whose usage is estimated.
 pub(super) struct ReadLeaseSource {
     pool: Arc<PoolHandle>,
     submission: LeaseSubmissionBody,

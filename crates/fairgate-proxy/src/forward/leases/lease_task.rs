@@ -26,7 +26,7 @@ use crate::phase;
 use crate::pools::PoolHandle;
 use crate::refusal::{self, EndCode, Refusal, RefusalCode};
 
-/// The reason for which a lease ended.
+/// The reason why a lease ended.
 enum LeaseTaskEnd {
     Refused(Refusal),
     Settled(LeaseReport),
@@ -36,7 +36,7 @@ enum LeaseTaskEnd {
     Drained,
 }
 
-/// Guard of a lease whose task runs. Dropping it marks the lease as ended, however the task ends, even by a panic.
+/// Marks the lease as ended when it is dropped, however the lease's task ends, even by a panic.
 struct RunningLease {
     lease: Arc<LeaseHandle>,
     app: Arc<DataPlane>,
@@ -128,8 +128,8 @@ async fn run_request(
     }
 }
 
-/// Records that the tenant opens a lease. Refuses the lease while a provider's limit applies that this tenant alone has
-/// reported.
+/// Records that the tenant opens a lease. Refuses the lease if this tenant alone has reported a
+/// limit of the provider and that limit still applies.
 fn refused_alone(passage: &RequestGuard, pool: &PoolHandle) -> Option<Refusal> {
     let setup = pool.setup();
     let account = setup.workers.iter().find_map(|worker| worker.account.as_ref())?;
@@ -146,7 +146,7 @@ async fn wait_given_up(
     words: &mut mpsc::Receiver<LeaseMessage>,
 ) -> LeaseTaskEnd {
     let cancelled = async {
-        // No other message makes sense before the call was made.
+        // Before the call is made, only a cancellation is expected.
         while let Some(word) = words.recv().await {
             if matches!(word, LeaseMessage::Cancel) {
                 return;
@@ -188,9 +188,9 @@ async fn wait_call_end(
     }
 }
 
-/// Records the provider's response to a call that is not made again. If the provider has refused the call, only the
-/// time in the slot is charged, unless the call was larger than the provider's whole limit. Returns true if the
-/// provider took the call.
+/// Records the provider's response to a call that is not repeated. Returns true if the provider
+/// took the call. If the provider refused it, only the time in the slot is charged, unless the call
+/// was larger than the provider's whole limit.
 fn record_last_response(
     in_flight: &mut RequestIn<'_, InFlightRequest>,
     heard: provider::LeaseProviderResponse,
@@ -206,9 +206,9 @@ fn record_last_response(
     false
 }
 
-/// Ends the attempt of a call that its provider has refused. The slot is released, its time is charged, and the request
-/// may wait again, first in its flow. If the pool does not pause, also returns the time before which the request must
-/// not be queued.
+/// Ends the attempt of a call that its provider has refused. Releases the slot and charges its
+/// time; the request may then wait again, first in its flow. If the pool does not pause, also
+/// returns the time before which the request must not be queued.
 async fn return_to_queue<'p>(
     mut in_flight: RequestIn<'p, InFlightRequest>,
     again: &mut ProviderRetry,
@@ -262,7 +262,8 @@ async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseRe
     }
 }
 
-/// Builds the end of a request from its client's report. If the report states no usage, the estimate is charged.
+/// Converts the client's report to the end of its request. If the report states no usage, the
+/// estimate is charged.
 fn settled(passage: &mut RequestGuard, report: &LeaseReport) -> RequestEnd {
     let stated = report.stated.or_else(|| {
         let terms = &passage.in_flight()?.terms;

@@ -1,5 +1,5 @@
-//! The leases of all keys: the open ones, and those that ended a short time ago, so that repeated or late messages get
-//! a correct response.
+//! The leases of all keys. Ended leases stay for a short time, so that repeated or late messages
+//! get a correct response.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

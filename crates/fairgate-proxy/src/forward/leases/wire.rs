@@ -1,4 +1,4 @@
-//! Reads and checks what clients send to the lease API, and makes the answers.
+//! Reads and checks the requests of the lease API, and builds its responses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::refusal::{self, Refusal};
 
 /// The highest token count that a client may state. No call uses more, so a higher number is a mistake.
 const TOKENS_MAX: u64 = 1_000_000_000;
-/// Longest name in a lease, such as that of its agent or class, in bytes. `MODEL_BYTES_MAX` is the longest name of a
-/// model.
+/// Maximum length of a name in a lease, such as that of its agent or class, in bytes.
 const NAME_BYTES_MAX: usize = 128;
+/// Maximum length of the name of a model in a lease, in bytes.
 const MODEL_BYTES_MAX: usize = 256;
 
 /// Parses and checks a submission.
@@ -72,7 +72,7 @@ pub(super) fn report(bytes: &Bytes) -> Result<LeaseReport, Refusal> {
     }
     let is_counted = input_tokens.is_some() || output_tokens.is_some();
     let stated = (charged.is_some() || is_counted).then(|| {
-        // Of a total it is not known which tokens were input; all count as output.
+        // A total does not say which tokens were input; all of them count as output.
         let output = output_tokens.or(charged.filter(|_| !is_counted)).unwrap_or(0);
         let usage = TokenUsage { input, cached, output };
         StatedUsage { usage, charged, source: UsageSource::Reported }
@@ -144,7 +144,8 @@ fn name(field: &'static str, text: &str, bytes_max: usize) -> Result<(), Refusal
     }
 }
 
-/// Checks the name of a client program, which is also used in a query.
+/// Checks the name of a client program. The name is also a query parameter, so few characters are
+/// allowed.
 pub(super) fn client(text: &str) -> Result<(), Refusal> {
     let words = "must be 1 to 64 letters, digits, -, _ and ., and start with a letter or digit";
     fairgate_config::check_name(text).map_err(|_| refusal::bad_lease("client", words))

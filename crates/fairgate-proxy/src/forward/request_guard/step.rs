@@ -1,8 +1,9 @@
 //! The steps of a request from one stage to the next.
 //!
-//! A step consumes a handle on one stage and returns a handle on the next. So a stage's methods can be called in that
-//! stage only, and no step can be skipped or taken twice. The guard owns the request throughout, so dropping a handle
-//! changes nothing, and a client may leave at any time.
+//! A step consumes a handle on one stage and returns a handle on the next. So the methods of a
+//! stage can be called in that stage only, and no step can be skipped or taken twice. The guard
+//! owns the request all the time. So it does no harm to drop a handle, for example because the
+//! client leaves.
 //!
 //! The handle is `RequestIn<S>`, which borrows the guard. Code that calls a method of a wrong stage does not compile.
 
@@ -186,20 +187,20 @@ impl<'p> RequestIn<'p, InFlightRequest> {
         in_flight.flight.note_first_token(arrival.at.elapsed());
     }
 
-    /// Tells the permit what would be counted if the caller left now. `first_token` is true if the first
-    /// token has come.
+    /// Updates the usage that the permit counts if the caller leaves now. `first_token` is true if
+    /// the first token has come.
     pub(in crate::forward) fn note_used(&mut self, first_token: bool) {
         let (arrival, InFlightRequest { counted, flight }) = self.parts();
         flight.note_used(arrival, counted, first_token);
     }
 
-    /// Records that the attempt failed and which party is at fault. If the worker is at fault, the pool no longer
-    /// assumes anything in the worker's cache.
+    /// Records that the attempt failed and which party is at fault. If the worker is at fault, the
+    /// prefix index forgets what the worker had cached.
     pub(in crate::forward) fn blame(&mut self, blame: FaultParty) {
         let (arrival, InFlightRequest { counted, flight }) = self.parts();
         flight.blame(blame, &arrival.caller.tenant);
         if blame == FaultParty::Worker {
-            // The next process at this address may be another one, with an empty cache.
+            // The process that serves this address next may be another one, with an empty cache.
             counted.pool.caches.forget(&flight.worker.upstream.name);
         }
     }

@@ -1,4 +1,5 @@
-//! A request may end in any stage: one row each, with what was known there, and nothing left behind.
+//! Tests that a request which ends in any stage has one row with the data of that stage, and leaves
+//! nothing behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -32,7 +33,7 @@ const INPUT: u64 = 100;
 const ESTIMATE: u64 = 30_000;
 const PER_MINUTE: u64 = 60_000;
 
-/// How far a request gets.
+/// The stage that a request reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
     Identified,
@@ -80,7 +81,7 @@ impl FleetCalls for EmptyFleet {
     }
 }
 
-/// A data plane with one tenant, one slot, and a worker that nothing is ever sent to.
+/// A data plane with one tenant, one slot, and a worker to which nothing is ever sent.
 struct House {
     data: Arc<DataPlane>,
     store: Store,
@@ -141,7 +142,7 @@ impl House {
         )
     }
 
-    /// Waits for so many rows; oldest first.
+    /// Waits until there are `count` rows, and returns them, oldest first.
     async fn rows(&self, count: usize) -> Vec<AttemptRow> {
         let found = async {
             loop {
@@ -166,7 +167,7 @@ impl House {
         left.tokens.unwrap()
     }
 
-    /// Checks that no slot is taken, and that the tenant's minute has its tokens back.
+    /// Checks that no slot is taken, and that the tenant's bucket of tokens is full again.
     async fn is_as_before(&self) {
         let live = self.data.pools.all()[0].gate.status().await.unwrap();
         assert_eq!((live.waiting, live.in_flight), (0, 0));
@@ -228,7 +229,7 @@ fn counted(accepted: RequestIn<'_, AcceptedRequest>) -> RequestIn<'_, CountedReq
     accepted.count_in(1).unwrap().0
 }
 
-/// Brings a request as far as that.
+/// Advances a request to the stage `reach`.
 async fn go(passage: &mut RequestGuard, reach: Reach) {
     if reach == Reach::Identified {
         return;
@@ -259,7 +260,8 @@ async fn go(passage: &mut RequestGuard, reach: Reach) {
     }
 }
 
-/// What every row must show of a request that got so far, however it ended.
+/// Checks the data that every row must have if its request reached this stage, however the request
+/// ended.
 fn shows_its_stage(row: &AttemptRow, reach: Reach) {
     let known = |from: Reach| reach >= from;
     assert_eq!((row.attempt, row.last), (1, true), "{reach:?}");
@@ -347,7 +349,7 @@ async fn cut_off_at_the_end_of_a_drain_it_is_called_drained() {
 #[tokio::test]
 async fn a_retry_waits_again_and_its_waits_are_summed() {
     const WAIT: Duration = Duration::from_millis(30);
-    /// Has somebody else hold the only slot for a while.
+    /// Lets another request hold the only slot for some time.
     async fn granted_late<'p>(
         queued: RequestIn<'p, QueuedRequest>,
         id: &str,

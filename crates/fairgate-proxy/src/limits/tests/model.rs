@@ -1,4 +1,4 @@
-//! The limits against a model that moves time on by one millisecond after the other.
+//! Compares the limits with a model that advances time in steps of one millisecond.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use fairgate_testkit::workload::SeededRng;
 
 use super::{CallerLimits, QueuedCountGuard, caller};
 
-/// One owner: levels in sixty-thousandths, so that a millisecond brings `rate` of them.
+/// The model of one owner. Levels are in sixty-thousandths, so that each millisecond adds `rate`.
 struct Naive {
     allowed: Allowed,
     requests: i128,

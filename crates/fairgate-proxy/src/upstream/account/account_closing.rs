@@ -1,27 +1,28 @@
-//! Decides when a model of a spent or blocked account is closed, and when it is opened again. Where all models share
-//! the account's limits, they are closed together.
+//! Decides when a model of a spent or blocked account is closed, and when it is opened again. If
+//! all models share the account's limits, they are closed together.
 //!
-//! A refusal because of the credit or the key may concern one request alone: the credit may be enough for a shorter
-//! answer, and a 401 may be about a tool of the request. If one such answer closed the account, one tenant could stop
-//! all others. The answer is therefore only a suspicion. The gateway then sends a request of its own, the probe, and
-//! closes the account only if the provider refuses the probe too. A closed account is probed once a minute, and is
-//! opened as soon as a probe is not refused.
+//! A refusal because of the credit or the key may concern only one request. For example, the credit
+//! may be enough for a shorter answer, and a 401 may be about a tool of the request. If one such
+//! answer closed the account, one tenant could stop all others. The answer is therefore only a
+//! suspicion. The gateway then sends a request of its own, the probe, and closes the account only
+//! if the provider refuses the probe too. A closed account is probed once a minute, and is opened
+//! as soon as a probe is not refused.
 //!
 //! Tenants can cause probes, at most one a minute. The operator pays for them, and they are in the ledger.
 //!
-//! If the operator forbids probes, an account is closed if two tenants met a refusal within a minute, and is opened
-//! after five minutes. Two tenants together can then close it.
+//! If the operator forbids probes, an account is closed when two tenants get such a refusal within
+//! a minute, and is opened after five minutes. So two tenants together can close the account.
 //!
-//! Times are durations since any fixed moment.
+//! Times are durations since a fixed moment, the same for all.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_dialect::Route;
 
-/// Least time between two probes of an account.
+/// Minimum time between two probes of an account.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(60);
-/// Longest time between the refusals of two tenants that together close an account without probes.
+/// Maximum time between the refusals of two tenants that together close an account without probes.
 const SUSPECT_FOR: Duration = Duration::from_secs(60);
 /// Time for which an account that was closed without a probe stays closed.
 pub(super) const CLOSED_FOR: Duration = Duration::from_secs(300);
@@ -44,11 +45,11 @@ pub(crate) enum ProbeOutcome {
     Refused(Arc<str>),
     /// The provider gave another answer, so the account is usable. Also the result if the target is no longer served.
     Usable,
-    /// No answer came, or none that shows whether the account is usable.
+    /// No answer came, or the answer does not show whether the account is usable.
     Unknown,
 }
 
-/// State of an account with regard to credit and keys: open, suspect or closed.
+/// The state of an account's credit and key: open, suspect or closed.
 #[derive(Debug, Default)]
 pub(super) struct AccountClosing {
     closed: Option<ClosedAccount>,
@@ -65,7 +66,7 @@ struct ClosedAccount {
     since: Duration,
 }
 
-/// The last refusal that a tenant met while the account was open.
+/// The last refusal of a tenant's request while the account was open.
 #[derive(Debug)]
 struct AccountSuspicion {
     tenant: Arc<str>,
@@ -132,7 +133,7 @@ impl AccountClosing {
         match outcome {
             ProbeOutcome::Refused(reason) => self.close(reason, now),
             ProbeOutcome::Usable => *self = Self { probed_at: self.probed_at, ..Self::default() },
-            // An open account stays open until a tenant meets the next refusal.
+            // An open account stays open until the next refusal of a tenant's request.
             ProbeOutcome::Unknown => self.suspicion = None,
         }
         was_closed != self.closed.is_some()

@@ -1,12 +1,12 @@
 //! Learns the request rate of a provider that states none, from the requests that it accepts.
 //!
-//! The rate starts at 60 requests per minute and doubles every 5 s until the provider refuses a request for the first
-//! time. On every refusal the rate falls to 0.9 × the rate that was accepted in the last 10 s, and from the first
-//! refusal on it grows by 2 % every 10 s. The rate grows only while at least half of it is used, because an unused rate
-//! proves nothing.
+//! The rate starts at 60 requests per minute and doubles every 5 s until the provider's first
+//! refusal. On every refusal the rate falls to 0.9 × the rate that was accepted in the last 10 s.
+//! After the first refusal it grows by 2 % every 10 s. The rate grows only while at least half of
+//! it is used, because only a used rate shows what the provider accepts.
 //!
-//! A learned rate allows a burst of only one second, because a refused burst would look like a rate that is too high,
-//! and the rate would fall far below the rate that the provider accepts.
+//! A learned rate allows a burst of only one second. A refused larger burst would look like a rate
+//! that is too high, and the rate would fall far below what the provider accepts.
 
 use std::time::Duration;
 
@@ -30,11 +30,12 @@ const WINDOW: f64 = SECONDS as f64;
 #[derive(Clone, Debug)]
 pub(super) struct LearnedRate {
     per_minute: f64,
-    /// True once the provider has refused a request because of a rate limit.
+    /// True once the provider has refused a request because of a rate limit. Also true for a rate
+    /// from before a restart.
     met_limit: bool,
-    /// Time of the last refusal, or of the last attempt to raise the rate.
+    /// Time of the last refusal, or of the last check whether the rate may grow.
     since: Instant,
-    /// Start of counting, which is second 0 in `accepted`.
+    /// Time at which counting started; the start of second 0 in `accepted`.
     began: Instant,
     /// Numbers of accepted requests in the last seconds, as a ring of (second, count).
     accepted: [(u64, u32); SECONDS],
@@ -78,7 +79,7 @@ impl LearnedRate {
     /// Records a request that was refused because of a rate limit, and lowers the rate.
     pub(super) fn refused(&mut self, now: Instant) {
         let accepted = self.accepted_within(SECONDS as u64, now);
-        // If counting began less than 10 s ago, over the time since then.
+        // If counting began less than 10 s ago, the time since then is used.
         let counted = now.saturating_duration_since(self.began).as_secs_f64().clamp(1.0, WINDOW);
         let seen = f64::from(accepted) * 60.0 / counted * FALLS_TO;
         // If nothing was accepted, the rate is too high by an unknown factor.
@@ -122,7 +123,8 @@ impl LearnedRate {
 mod tests {
     use super::*;
 
-    /// Second by second: as many as the rate and the provider's bucket allow. Gives (accepted, refused).
+    /// Simulates second by second: sends as many requests as the rate and the provider's bucket
+    /// allow. Returns (accepted, refused).
     fn run(
         learned: &mut LearnedRate,
         from: u64,

@@ -1,5 +1,5 @@
-//! The part of an account that the reports of leases change. `lease_reports` decides which reports count for all
-//! tenants.
+//! Applies the reports of lease holders to an account. `lease_reports` decides which reports count
+//! for all tenants.
 
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ pub(crate) enum LeaseRefusalReport<'a> {
 }
 
 impl ProviderAccount {
-    /// Records that a tenant opens a lease. A tenant's reports count for all only as long as it is the only active one.
-    /// So if this is the second active tenant, the limits and the pause that follow from the first one's reports are
-    /// forgotten.
+    /// Records that a tenant opens a lease. The reports of a tenant count for all only while it is
+    /// the only active tenant. So if this tenant becomes the second active one, the limits and the
+    /// pause that the first has reported are forgotten.
     pub(crate) fn record_lease_opened(&self, tenant: &str) {
         let mut inner = self.lock();
         let now = Instant::now();
@@ -89,7 +89,7 @@ impl ProviderAccount {
         if matches!(report, LeaseRefusalReport::Rate { .. }) {
             inner.recovery.record_refusal(span);
         }
-        // If the provider asked for no time, the quota's own pauses get longer from one to the next.
+        // If the provider asked for no time, the quota makes each pause longer than the one before.
         let asked = asked.map(|_| until.saturating_sub(span));
         let pause = inner.pause_as(now, |quota, now| match report {
             LeaseRefusalReport::Rate { ticket, counted, .. } => {
@@ -103,7 +103,8 @@ impl ProviderAccount {
 }
 
 impl ProviderAccountState {
-    /// Forgets the limits and the pause that were reported, so that only the rates of the configuration file apply.
+    /// Forgets the limits and the pause that leases reported. Then only the rates of the
+    /// configuration file apply.
     fn forget_statements(&mut self, now: Instant) {
         self.quota.forget_statements();
         self.recovery = PauseRecovery::default();

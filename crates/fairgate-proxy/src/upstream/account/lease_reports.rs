@@ -1,16 +1,19 @@
 //! Reports of lease holders about their provider, and the rule that decides which reports count for all tenants.
 //!
-//! The gateway does not see the calls of leases, so anybody who holds a lease can report a refusal or a limit that
-//! never was. A report therefore concerns only the tenant that makes it, until a second tenant reports the same:
+//! The gateway does not see the calls of leases, so anybody who holds a lease can report a refusal
+//! or a limit that did not happen. A report therefore concerns only the tenant that makes it, until
+//! a second tenant reports the same:
 //!
-//! - A report of a refusal delays the tenant's new leases until the time that it states. The pool pauses until the
-//!   second-latest of all tenants' times, which is the latest time that two tenants agree on.
-//! - A limit or a remaining quota in headers counts for all only if another tenant has stated the same kind of limit
-//!   shortly before. The higher of the two numbers counts.
+//! - A report of a refusal delays the tenant's new leases until the time that it states. The pool
+//!   pauses until the second-latest of the times that the tenants report. This is the latest time
+//!   that two tenants confirm.
+//! - A limit or a remaining quota in headers counts for all only if another tenant has stated the
+//!   same kind of limit a short time before. The higher of the two numbers counts.
 //!
-//! If only one tenant is active, its reports count at once, because they can harm nobody else. A tenant is active for
-//! ten minutes after it has opened a lease or reported a refusal. When a second tenant becomes active, the limits and
-//! the pause that the first has reported are forgotten.
+//! If only one tenant is active, its reports count at once, because no other tenant can be harmed.
+//! A tenant is active for ten minutes after it has opened a lease or reported a refusal. When a
+//! second tenant becomes active, the limits and the pause that the first has reported are
+//! forgotten.
 //!
 //! This module decides only which reports are believed. At most 1024 tenants are remembered, each with at most one
 //! refusal and one set of headers.
@@ -23,14 +26,16 @@ use fairgate_dialect::quota::PAUSE_MAX;
 
 /// Time for which a tenant counts as active after it has opened a lease or reported a refusal.
 const PRESENT_FOR: Duration = Duration::from_secs(600);
-/// Greatest age of a statement of another tenant that supports a limit.
+/// Maximum age of another tenant's statement that confirms a limit.
 const LIMIT_AGE_MAX: Duration = Duration::from_secs(60);
-/// Greatest age of a statement of another tenant that supports a remaining quota.
+/// Maximum age of another tenant's statement that confirms a remaining quota.
 const REMAINING_AGE_MAX: Duration = Duration::from_secs(3);
-/// The most tenants that are remembered; beyond that, the tenant that was not active for the longest time is dropped.
+/// Maximum number of tenants that are remembered. Beyond it, the tenant that was inactive for the
+/// longest time is dropped.
 const TENANTS_MAX: usize = 1024;
 
-/// Reports of leases on one account, by tenant. Times are durations since any fixed moment.
+/// Reports of leases on one account, by tenant. Times are durations since a fixed moment, the same
+/// for all.
 #[derive(Debug, Default)]
 pub(super) struct LeaseReports {
     tenants: BTreeMap<Box<str>, TenantReports>,
@@ -42,13 +47,14 @@ struct TenantReports {
     seen: Duration,
     /// Time until which the provider refuses calls; the latest such time that the tenant has reported.
     limited_until: Duration,
-    /// Time of the tenant's last report that stated any limits, and those limits. `None` before such a report.
+    /// Time and limits of the tenant's last report that stated any limits; `None` before such a
+    /// report.
     stated: Option<(Duration, Vec<RateLimit>)>,
 }
 
 impl LeaseReports {
-    /// Records that a tenant opens a lease. Returns true if this makes it the second active tenant, so that the reports
-    /// of the first no longer count for all.
+    /// Records that a tenant opens a lease. Returns true if the tenant thereby becomes the second
+    /// active one, so that the reports of the first no longer count for all.
     pub(super) fn record_opened(&mut self, tenant: &str, now: Duration) -> bool {
         let (was_there, others) = (self.is_there(tenant, now), self.others(tenant, now));
         self.reports_of(tenant, now);
@@ -91,8 +97,9 @@ impl LeaseReports {
         RateLimitHeaders { limits: believed, ..told.clone() }
     }
 
-    /// Returns the time until which a tenant's new leases are refused, because it reports a longer refusal than the
-    /// pool pauses for. `None` if they are not refused.
+    /// Returns the time until which a tenant's new leases are refused. They are refused if the
+    /// tenant has reported a refusal that lasts longer than the pool's pause. `None` if they are
+    /// not refused.
     pub(super) fn limited_until(&self, tenant: &str, now: Duration) -> Option<Duration> {
         let until = self.tenants.get(tenant)?.limited_until;
         let is_longer = self.pause_until(now).is_none_or(|pause| until > pause);
@@ -108,8 +115,9 @@ impl LeaseReports {
         end.copied().filter(|until| *until > now)
     }
 
-    /// Returns the limit with the higher of this tenant's and another tenant's numbers; `None` if no other active
-    /// tenant has stated the same kind of limit within [`LIMIT_AGE_MAX`].
+    /// Returns the given limit, confirmed by another tenant, with the higher of the two tenants'
+    /// numbers. `None` if no other active tenant has stated the same kind of limit within
+    /// [`LIMIT_AGE_MAX`].
     fn supported(&self, tenant: &str, limit: RateLimit, now: Duration) -> Option<RateLimit> {
         let is_same = |it: &&RateLimit| (it.counted, it.window) == (limit.counted, limit.window);
         let others = self.present(now).filter(|(name, _)| **name != *tenant);
@@ -120,7 +128,7 @@ impl LeaseReports {
             let remaining = same.remaining.filter(|_| age <= REMAINING_AGE_MAX);
             Some(RateLimit { remaining, ..*same })
         });
-        // Of several others the strictest: two tenants say that it is no higher.
+        // Of several other tenants, the one with the lowest number counts.
         let other = stated.min_by_key(|it| (it.limit.unwrap_or(u64::MAX), it.remaining))?;
         let higher = |a: Option<u64>, b: Option<u64>| Some(a?.max(b?));
         Some(RateLimit {

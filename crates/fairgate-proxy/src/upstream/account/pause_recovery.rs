@@ -1,18 +1,21 @@
-//! Rates of an account in a pause and after it.
+//! Computes the rates of an account during a pause and after it.
 //!
-//! The level of a bucket in the core rises with the rate, even while its worker is paused. At the end of a pause of p
-//! seconds, p × rate ÷ 60 requests would be sent at once. A provider that does not accept such a burst refuses most of
-//! them, because it has not saved up any quota during the pause: in a sliding minute, only as much becomes free as was
-//! sent a minute ago, and a provider with a bucket has an empty one.
+//! The level of a bucket in the core rises with the rate, even while its worker is paused. At the
+//! end of a pause of p seconds, p × rate ÷ 60 requests would be sent at once. A provider that does
+//! not accept such a burst refuses most of them, because a pause does not save up quota. In a
+//! sliding minute, only as much becomes free as was sent a minute ago, and the bucket of a provider
+//! is empty.
 //!
-//! In a pause the rates are therefore set to one a minute and the levels to one. A bucket with such a rate holds at
-//! most one request, or one token, so at the end of the pause its level is still one. One token lets one request pass,
-//! because a grant needs one token and may owe the rest. After the pause the rate is raised in ten steps of a second,
-//! from a tenth to the full rate, so few requests are in flight if the provider refuses again. While the rate is
-//! raised, a bucket holds at most what the rate adds in one second.
+//! During a pause the rates are therefore set to 1 per minute and the levels to 1. A bucket with
+//! such a rate holds at most one request, or one token, so its level is still 1 at the end of the
+//! pause. One token is enough for one request, because a grant needs one token and may owe the
+//! rest. After the pause the rate is raised in ten steps of a second, from a tenth to the full
+//! rate, so few requests are in flight if the provider refuses again. While the rate is raised, a
+//! bucket holds at most what the rate adds in one second.
 //!
-//! Beside its own length, a pause costs as much as 4.5 s without requests: the rate is a tenth to nine tenths, for a
-//! second each. The full rate is below the stated one by the margin of `refusal_margin.rs`, which makes pauses rare.
+//! In addition to its length, a pause costs as much as 4.5 s without requests, because the rate
+//! then rises from one tenth to nine tenths in steps of a second. The full rate is below the stated
+//! one by the margin of `refusal_margin.rs`, which makes pauses rare.
 //!
 //! A learned rate falls at each refusal by its own rule (`learned_rate.rs`), so it is not raised in steps, and has no
 //! margin.
@@ -25,7 +28,7 @@ use super::refusal_margin::RefusalMargin;
 const STEPS: u64 = 10;
 /// Duration of one step.
 const STEP: Duration = Duration::from_secs(1);
-/// Seconds of the rate that a bucket may hold where a provider does not accept bursts.
+/// Seconds of the rate that a bucket may hold if a provider does not accept bursts.
 pub(super) const LEAST_BURST_SECONDS: u64 = 1;
 
 /// End of the last pause of an account, and the margin below its stated rates.
@@ -49,14 +52,15 @@ impl PauseRecovery {
         self.paused_until = self.paused_until.max(Some(until));
     }
 
-    /// Returns true in a pause and while the rate is raised after it.
+    /// Returns true during a pause, and while the rate is raised after it.
     pub(super) fn is_recovering(&self, now: Duration) -> bool {
         self.steps(now) < STEPS
     }
 
-    /// Returns true if the remaining quota that the provider states must not raise the levels: in a pause, while the
-    /// rate is raised, and while there is a margin. With a margin the gateway leaves a part of the quota unused. If
-    /// that part were added to the levels each second, the rate would exceed the stated one again.
+    /// Returns true if the remaining quota that the provider states must not raise the levels:
+    /// during a pause, while the rate is raised, and while there is a margin. With a margin the
+    /// gateway leaves a part of the quota unused. If that part were added to the levels each
+    /// second, the rate would exceed the stated one again.
     pub(super) fn distrusts_remaining(&self, now: Duration) -> bool {
         self.is_recovering(now) || self.margin.thousandths(now) > 0
     }
@@ -73,14 +77,16 @@ impl PauseRecovery {
         if self.steps(now) == 0 { 1 } else { per_minute.max(1) }
     }
 
-    /// Returns the seconds of the rate that a bucket may hold: those that the configuration allows, but at most one
-    /// second in a pause, while the rate is raised, and while refusals recur.
+    /// Returns the number of seconds of the rate that a bucket may hold. This is the configured
+    /// number, but at most one second during a pause, while the rate is raised, and after repeated
+    /// refusals.
     pub(super) fn burst_seconds(&self, configured: u64, now: Duration) -> u64 {
         let forbids_bursts = self.is_recovering(now) || self.margin.has_recurred(now);
         if forbids_bursts { configured.min(LEAST_BURST_SECONDS) } else { configured }
     }
 
-    /// Returns the number of tenths of the full rate that apply now: 0 in a pause, 10 at the full rate.
+    /// Returns the number of tenths of the full rate that apply now: 0 during a pause, 10 at the
+    /// full rate.
     fn steps(&self, now: Duration) -> u64 {
         match self.paused_until {
             None => STEPS,

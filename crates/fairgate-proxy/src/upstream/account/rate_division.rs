@@ -1,11 +1,13 @@
 //! Divides the rates of one account among the workers that use it, whatever pools they are in.
 //!
-//! Each pool counts its own workers' rates exactly and does not know the others, so each worker gets a fraction of the
-//! rates, and the fractions add up to 1. A worker without queued requests gets the fraction that it uses and a little
-//! more; the rest is divided equally among the workers with queued requests.
+//! Each pool counts its own workers' rates exactly and does not know the other pools. So each
+//! worker gets a fraction of the rates, and the fractions add up to 1. A worker without queued
+//! requests gets the fraction that it uses and a little more. The rest is divided equally among the
+//! workers with queued requests.
 //!
-//! If each pool had the whole rate, the pools together would exceed it, and the provider would refuse requests. If each
-//! pool knew the grants of the others, two pools could still grant the last request of the quota at the same time.
+//! If each pool had the whole rate, the pools together would exceed it, and the provider would
+//! refuse requests. Even if each pool knew the grants of the others, two pools could grant the last
+//! request of the quota at the same time.
 
 /// Recent use of the account's rates by one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,10 +19,12 @@ pub(in crate::upstream) struct RateUse {
     pub(in crate::upstream) has_queue: bool,
 }
 
-/// Least fraction that a worker with an empty queue keeps, relative to an equal division among all workers. It lets an
-/// idle worker start at once.
+/// Fraction that is counted at least for a worker with an empty queue, relative to an equal
+/// division among all workers. It lets an idle worker start at once. All fractions are scaled
+/// afterwards, so the worker may get less or more.
 const RESERVE: f64 = 0.1;
-/// Ratio of a worker's fraction to the worker's recent use, if no requests are queued for it.
+/// Factor by which the fraction of a worker without queued requests exceeds the worker's recent
+/// use.
 const HEADROOM: f64 = 1.25;
 
 /// Returns the fraction of the account's rates for each worker; the fractions add up to 1.
@@ -40,7 +44,8 @@ pub(in crate::upstream) fn divide(draws: &[RateUse]) -> Vec<f64> {
             scaled(wanted.into_iter().flatten().map(|wanted| wanted + over).collect())
         }
         Some(share) => {
-            // Workers with empty queues may not take more than an equal part from those with queued requests.
+            // Workers with empty queues must leave an equal part to each worker with queued
+            // requests.
             let modest_max = 1.0 - each * precise(hungry);
             let factor = if modest > modest_max { modest_max / modest } else { 1.0 };
             let rest = (1.0 - modest * factor) * share;

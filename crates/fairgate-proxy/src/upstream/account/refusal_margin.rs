@@ -1,22 +1,25 @@
-//! Margin below a stated rate, for a provider that refuses requests at that rate.
+//! The margin that the gateway keeps below a stated rate, if the provider refuses requests at that
+//! rate.
 //!
-//! A provider that counts in windows refuses requests that are sent at exactly its stated rate. In a window of length W
-//! it takes L = rate × W requests. Requests that are sent at even intervals at the rate r arrive with some jitter, so a
-//! window sees r × W of them and up to one more. All are taken if r × W + 1 ≤ L, which is r ≤ rate × (1 − 1 ÷ L). With
-//! L = 100 (600 requests a minute in windows of 10 s) one percent is enough; the same holds for tokens, with L counted
-//! in requests of mean size. The gateway does not know L, so the margin starts at 2 % with the first refusal and grows
-//! by 1 % with each further one, until refusals stop.
+//! A provider that counts in windows refuses requests that are sent at exactly its stated rate. In
+//! a window of length W it accepts L = rate × W requests. Requests that are sent at even intervals
+//! at the rate r arrive with some jitter, so there are r × W of them in a window, and up to one
+//! more. All are accepted if r × W + 1 ≤ L, which is r ≤ rate × (1 − 1 ÷ L). With L = 100 (600
+//! requests per minute in windows of 10 s) one percent is enough. The same formula applies to
+//! tokens, with L counted in requests of mean size. The gateway does not know L, so the margin
+//! starts at 2 % with the first refusal and grows by 1 % with each further one, until refusals
+//! stop.
 //!
 //! Only refusals at the full rate count. A refusal during a pause, or while the rate is raised after a pause
 //! (`pause_recovery.rs`), says nothing about the full rate.
 //!
-//! The margin shrinks by 0.1 % a minute. So after at most 100 minutes the full rate applies again to a provider that
-//! has changed its limit or had refused for another reason. A provider that counts in windows refuses about one request
-//! in ten minutes.
+//! The margin shrinks by 0.1 % per minute. So after at most 100 minutes without a refusal the full
+//! rate applies again. This is needed for a provider that has changed its limit or had refused for
+//! another reason. A provider that counts in windows refuses about one request in ten minutes.
 //!
-//! The margin is at most 10 %. If a provider still refuses at 10 %, the stated rate is wrong, and pauses keep the
-//! gateway below the real one. A tenant that makes a provider refuse requests costs the other tenants at most this part
-//! of the rate.
+//! The margin is at most 10 %. If a provider still refuses at 10 %, the stated rate is wrong, and
+//! pauses keep the gateway below the real one. A tenant that causes refusals on purpose costs the
+//! other tenants at most this part of the rate.
 
 use std::time::Duration;
 
@@ -34,7 +37,7 @@ const SHRINKS_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct RefusalMargin {
     /// Margin after the last refusal, in thousandths of the rate.
     thousandths: u64,
-    /// Time of the last refusal that was recorded.
+    /// Time of the last recorded refusal, on the quota's clock.
     since: Duration,
 }
 
@@ -51,7 +54,8 @@ impl RefusalMargin {
         self.thousandths.saturating_sub(minutes)
     }
 
-    /// Returns true if refusals recurred at the full rate: the margin is above that of a single refusal.
+    /// Returns true after repeated refusals at the full rate: the margin is then above that of a
+    /// single refusal.
     pub(super) fn has_recurred(&self, now: Duration) -> bool {
         self.thousandths(now) > FIRST
     }

@@ -1,4 +1,4 @@
-//! Rates, pauses and blocks of an account, from the answers of its provider.
+//! Tests of an account's rates, pauses and blocks, which follow from its provider's answers.
 
 mod refusals;
 mod unstated;

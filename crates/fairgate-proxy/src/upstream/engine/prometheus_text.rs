@@ -1,8 +1,9 @@
 //! Parser of the Prometheus text format, as far as engines use it: `name{label="value",…} number [timestamp]`, one
 //! per line.
 //!
-//! The parser is strict. A line that is neither a sample nor a comment nor empty is an error, which names the line. A
-//! page without metrics, such as an error page of a proxy, is therefore never taken for an idle engine.
+//! The parser is strict. A line that is neither a sample nor a comment nor empty is an error, which
+//! names the line. So a page without metrics, such as an error page of a proxy, is never mistaken
+//! for the metrics of an idle engine.
 
 use std::borrow::Cow;
 

@@ -41,7 +41,7 @@ pub(crate) struct EngineReading {
     /// Start time of the engine's process, in a unit that depends on the engine. All readings of one process have the
     /// same value.
     pub(crate) started: Option<u64>,
-    /// Number of input tokens since the engine started, which falls only after a restart.
+    /// Number of input tokens since the engine started. A lower number than before means a restart.
     pub(crate) input_tokens: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum EngineReadingError {
     Unknown,
 }
 
-/// Wrapper that makes [`MetricLineError`] visible in the crate.
+/// Wrapper by which the crate can name [`MetricLineError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub(crate) struct MetricsTextError(#[from] MetricLineError);

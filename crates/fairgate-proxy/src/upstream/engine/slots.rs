@@ -1,19 +1,22 @@
 //! Adjusts the slots of a worker to its engine's metrics.
 //!
-//! A request is better off in the gateway's queue than in the engine's, which is first come, first served and ignores
-//! shares. So the engine should get as many requests as it can work on at once, and none in its own queue. The engine
-//! does not state that number, which depends on the lengths of the requests. It is found by trying, as TCP finds the
-//! capacity of a path:
+//! A request should wait in the gateway's queue and not in the engine's, which is first come, first
+//! served and ignores shares. So the engine should get as many requests as it can work on at once,
+//! and none in its own queue. The engine does not state that number, which depends on the lengths
+//! of the requests. It is found by trial, as TCP finds the capacity of a path:
 //!
-//! - **Down** if the engine's own queue is not empty at two readings in a row. One reading is not enough, because a
-//!   request that has just arrived waits a moment in any engine. The slots fall by the number of requests that waited
-//!   at both readings, but by at most a quarter, and never below 1. Requests in flight beyond the slots do not count as
-//!   waiting, because they were sent before the last step down, and end by themselves. If they counted, the slots would
-//!   fall far below what the engine works on, because requests take longer than the interval of readings.
-//! - **Up** if all slots are busy and the engine's own queue is empty at two readings in a row. The slots rise by 1, or
-//!   by a quarter before the first step down, so that the limit of a large engine is found in seconds and not in
-//!   minutes. The engine itself must work on at least three quarters of the slots, because many requests that are still
-//!   on their way to the engine would also look like an empty queue.
+//! - **Down** if the engine's own queue is not empty at two readings in a row. One reading is not
+//!   enough, because a request that has just arrived waits a moment in any engine. The slots fall
+//!   by the number of requests that waited at both readings, but by at most a quarter, and never
+//!   below 1. Requests in flight beyond the slots do not count as waiting: they were sent before
+//!   the last step down, and will end without replacement. If they counted, the slots would fall
+//!   far below what the engine works on, because requests take longer than the interval of
+//!   readings.
+//! - **Up** if all slots are busy and the engine's own queue is empty at two readings in a row. The
+//!   slots rise by 1. Before the first step down they rise by a quarter, so that the limit of a
+//!   large engine is found in seconds and not in minutes. The engine itself must work on at least
+//!   three quarters of the slots, because its queue also looks empty while many requests are still
+//!   being sent to it.
 //! - After a step down the slots do not rise for [`COOLDOWN_READINGS`] readings. Otherwise a failed step up would be
 //!   repeated at once, and some requests would always wait in the engine.
 
@@ -59,12 +62,12 @@ impl SlotReading {
     }
 }
 
-/// Reason for a change of slots.
+/// Reason why the slots changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotChange {
-    /// This many requests waited in the engine's own queue.
+    /// `waiting` requests waited in the engine's own queue.
     Fewer { waiting: u64 },
-    /// All slots were busy, and nothing waited in the engine.
+    /// All slots were busy, and the engine's own queue was empty.
     More,
     /// The engine was restarted, so earlier results no longer apply.
     Restarted,
@@ -120,7 +123,7 @@ impl SlotRule {
         if is_busy(now) && is_busy(before) && self.cooldown == 0 && self.slots < self.most {
             let step = if self.has_stepped_down { 1 } else { (self.slots / 4).max(1) };
             self.slots = (self.slots + step).min(self.most);
-            // The new slots have not been busy yet.
+            // The new slots were not in use at the earlier reading.
             self.before = None;
             return Some(SlotChange::More);
         }
@@ -136,7 +139,7 @@ impl SlotRule {
             return None;
         }
         self.slots = fewer;
-        // Requests that wait now wait because of the earlier slots.
+        // Requests that wait now were sent under the earlier number of slots.
         self.before = None;
         Some(SlotChange::Fewer { waiting })
     }
@@ -226,7 +229,8 @@ mod tests {
         assert_eq!(rule.adjust(at_work), Some(SlotChange::More));
     }
 
-    /// An engine that works on `limit` requests at once, behind a gateway that always has more to send. A tick is one look.
+    /// Simulates an engine that works on `limit` requests at once, behind a gateway that always has
+    /// more requests. Each tick is one reading.
     fn steps(rule: &mut SlotRule, limit: u64, ticks: u32) -> Vec<u64> {
         let steps = (0..ticks).map(|_| {
             let in_flight = rule.slots();

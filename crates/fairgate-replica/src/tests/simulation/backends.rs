@@ -1,4 +1,4 @@
-//! Backends that count what really runs on them.
+//! Backends that count the requests that really run on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ pub(super) type WorkerName = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Backends {
     running: BTreeMap<WorkerName, BTreeSet<Arc<str>>>,
-    /// Running requests that the cluster is allowed not to count: they were granted in an end of the log that was lost,
-    /// or belong to a member that was paused for too long.
+    /// Running requests that the cluster need not count: they were granted in an end of the log
+    /// that was lost, or belong to a member that was paused for too long.
     excused: BTreeSet<Arc<str>>,
 }
 
@@ -41,14 +41,14 @@ impl Backends {
         self.excused.contains(id)
     }
 
-    /// Returns the numbers of requests that run on a worker, all and excused.
+    /// Returns two numbers of requests that run on a worker: all of them, and the excused ones.
     pub(super) fn on(&self, worker: &WorkerName) -> (u64, u64) {
         let Some(ids) = self.running.get(worker) else { return (0, 0) };
         let excused = ids.intersection(&self.excused).count();
         (ids.len() as u64, excused as u64)
     }
 
-    /// Returns all that runs, with its worker.
+    /// Returns all running requests, each with its worker.
     pub(super) fn all(&self) -> Vec<(WorkerName, Arc<str>)> {
         let running = self.running.iter();
         let pairs =

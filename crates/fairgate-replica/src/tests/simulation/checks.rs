@@ -1,4 +1,4 @@
-//! Checks of what must hold under all faults.
+//! Checks of rules that must hold under all faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,16 +20,18 @@ use crate::units::{ClusterMicros, EngineStamp, LogPosition, ShortHash};
 /// Number of records between two checks of the fairness of all pools.
 const FAIRNESS_EVERY: u64 = 32;
 
-/// The reference order: one machine that gets every record when the log takes it.
+/// The reference: one machine that gets every record when the log accepts it.
 pub(super) struct CheckedOrder {
     base: Vec<u8>,
     records: Vec<(EngineStamp, Vec<u8>)>,
     machine: Replica,
-    /// True once the log is no longer the same order for all. Later records are not applied.
+    /// True once the log is no longer the same order for all members. Later records are not
+    /// applied.
     is_broken: bool,
     /// Hashes of the machine's snapshots at the marks.
     marks: BTreeMap<LogPosition, ShortHash>,
-    /// Cluster times at which requests of [`LIMITED`] were counted, and at which workers with a rate began one.
+    /// Cluster times at which requests of [`LIMITED`] were counted, and at which workers with a
+    /// rate began a request.
     counted: Vec<ClusterMicros>,
     begun: BTreeMap<WorkerName, Vec<ClusterMicros>>,
 }
@@ -75,7 +77,7 @@ impl CheckedOrder {
         effects.decisions
     }
 
-    /// Goes back to an earlier place, because the log has lost its tail.
+    /// Goes back to an earlier position, because the log has lost its end.
     fn go_back_to(&mut self, end: LogPosition, mutation: Option<Mutation>) {
         if end >= self.machine().position() {
             return;
@@ -112,7 +114,8 @@ impl CheckedOrder {
         }
     }
 
-    /// Applies the same records to a machine that is restored in between, at a place of its own choice.
+    /// Applies the same records to a machine that is restored from a snapshot in between, at the
+    /// position `restored_at`.
     fn check_one_machine_alone(&self, restored_at: usize, mutation: Option<Mutation>) {
         let mut machine = restored(&self.base, mutation);
         let mut effects = ClusterEffects::default();
@@ -136,8 +139,8 @@ fn restored(snapshot: &[u8], mutation: Option<Mutation>) -> Replica {
     replica
 }
 
-/// Checks that the last of these times keeps a rate with every one before it: in any span, at most what fills in it,
-/// what was saved up, and one more.
+/// Checks a rate for the last of these times together with every earlier one. In any period, there
+/// may be as many as the rate adds in it, those that were saved up, and one more.
 fn check_rate(times: &[ClusterMicros], per_minute: u64, saved_up: u64, what: &str) {
     let Some(last) = times.last() else { return };
     for (begun, first) in (1u64..).zip(times.iter().rev()) {
@@ -147,9 +150,9 @@ fn check_rate(times: &[ClusterMicros], per_minute: u64, saved_up: u64, what: &st
     }
 }
 
-/// Checks that every flow's lag is within its bound, and got within twice the bound of what was due. The bound is of
-/// flows that are always ready. A flow that comes later begins at virtual time, from which the others may be away by as
-/// much again.
+/// Checks that every flow's lag is within its bound, and that the difference between got and due is
+/// within twice the bound. The bound applies to flows that are always ready. A flow that comes
+/// later starts at virtual time, and the others may differ from virtual time by as much again.
 pub(super) fn check_fairness(pool: &str, nodes: &[NodeFairness]) {
     for flow in nodes.iter().flat_map(|node| &node.flows) {
         let name = &flow.name;
@@ -164,7 +167,7 @@ pub(super) fn check_fairness(pool: &str, nodes: &[NodeFairness]) {
 }
 
 impl SimulatedCluster {
-    /// Applies a record that the log has just taken, and checks what it decides.
+    /// Applies a record that the log has just accepted, and checks the decisions.
     pub(super) fn check_append(&mut self, position: LogPosition) {
         let entry = self.log.get(position).expect("it was just taken");
         let decisions = self.order.apply(&entry);
@@ -218,8 +221,8 @@ impl SimulatedCluster {
         }
     }
 
-    /// Checks a slot that the cluster frees without a line of its member: the request must not run any more, unless its
-    /// member was paused for longer than the cluster waits.
+    /// Checks a slot that the cluster frees without a line of its member. The request must no
+    /// longer run, unless its member was paused for longer than the cluster waits.
     fn check_freed_slot(&mut self, id: &Arc<str>) {
         let request = &self.requests[id];
         if !matches!(request.state, RequestState::Running(_)) || self.backends.is_excused(id) {
@@ -235,7 +238,8 @@ impl SimulatedCluster {
         self.excuse(id);
     }
 
-    /// A request has begun on a worker: it has a slot there, and the worker has no more than its slots.
+    /// Checks a request that has begun on a worker. The request must have a slot there, and the
+    /// worker must not have more requests than slots.
     pub(super) fn check_flight(&mut self, node: usize, worker: &WorkerName, id: &Arc<str>) {
         if !self.order.is_in_flight(worker, id) {
             let place = &self.nodes[node];
@@ -254,7 +258,7 @@ impl SimulatedCluster {
         self.report.excused += u64::from(self.backends.excuse(id));
     }
 
-    /// Counts a request again if it has a slot where it runs.
+    /// Counts a request again if it has a slot on the worker on which it runs.
     fn count_if_known(&mut self, id: &Arc<str>) {
         let RequestState::Running(worker) = &self.requests[id].state else { return };
         if !self.order.is_in_flight(worker, id) {
@@ -263,8 +267,8 @@ impl SimulatedCluster {
         self.report.counted_again += u64::from(self.backends.count_again(id));
     }
 
-    /// Excuses the requests that run but are not in the changed order: they were granted in an end of the log that was
-    /// lost.
+    /// Excuses the running requests that are not in the changed order, because they were granted in
+    /// an end of the log that was lost.
     pub(super) fn excuse_unknown_flights(&mut self) {
         for (worker, id) in self.backends.all() {
             match self.order.is_in_flight(&worker, &id) {
@@ -290,7 +294,7 @@ impl SimulatedCluster {
         (0..self.nodes.len()).for_each(|node| self.schedule_read(node));
     }
 
-    /// Compares a member with the order at its place.
+    /// Compares a member with the reference at the member's position.
     pub(super) fn check_member(&self, node: usize) {
         let place = &self.nodes[node];
         let Some(protocol) = place.protocol.as_ref() else { return };
@@ -338,7 +342,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Checks that the limit of requests per minute holds for the whole cluster in every span of time.
+    /// Checks that the limit of requests per minute holds for the whole cluster in every period.
     fn check_limit(&self) {
         let counted = &self.order.counted;
         let most = 24;

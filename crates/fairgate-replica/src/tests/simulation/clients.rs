@@ -1,4 +1,4 @@
-//! Clients and their requests.
+//! Simulated clients and their requests.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::member_protocol::FlightEnd;
 
 use super::backends::WorkerName;
 
-/// Tenants with their parts of the requests, in percent. The policies give them the weights 4, 1 and 1.
+/// Tenants, each with its percentage of the requests. The policies give them the weights 4, 1 and
+/// 1.
 pub(super) const TENANTS: [(u64, &str); 3] = [(50, "a"), (30, "b"), (20, "c")];
 
 /// The tenant whose requests per minute are limited.
@@ -26,22 +27,22 @@ pub(super) struct SimulatedRequest {
     /// Index of the node that the client called, and number of the process there.
     pub(super) node: usize,
     pub(super) process: u64,
-    /// Time that the backend takes, in microseconds.
+    /// Time that the backend needs, in microseconds.
     pub(super) duration: u64,
     pub(super) end: FlightEnd,
     pub(super) state: RequestState,
 }
 
-/// The state of a request, as its client and its backend know it.
+/// The state of a request from the view of its client and its backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     Waiting,
     Running(WorkerName),
-    /// It ended in this way, and has its one row.
+    /// The request ended in this way, and has its one row.
     Ended(&'static str),
 }
 
-/// Draws a request. Of 100 answers, `long_answers` are long.
+/// Draws a request. `long_answers` percent of the answers are long.
 pub(super) fn draw_submit(
     rng: &mut SeededRng,
     id: &Arc<str>,

@@ -1,4 +1,4 @@
-//! The faults, and how each is put into a cluster.
+//! The faults, and the way in which each is put into a cluster.
 
 use super::nodes::NodeState;
 use super::world::{SECOND, SimulatedCluster, WorldEvent};
@@ -58,12 +58,12 @@ impl FaultKind {
         Self::WorkerDown,
     ];
 
-    /// Those that always take effect.
+    /// The faults that always have an effect.
     pub(super) const ALWAYS: [Self; 4] =
         [Self::StampWentBack, Self::TailLost, Self::ReaderLagged, Self::WorkerDown];
 }
 
-/// What becomes of a node's next records.
+/// What happens to a node's next records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppendFault {
     Lost,
@@ -74,7 +74,7 @@ pub(super) enum AppendFault {
 const HOUR: i64 = 3600 * 1_000_000;
 
 impl SimulatedCluster {
-    /// Puts a fault in. It is counted where it takes effect.
+    /// Puts a fault into the cluster. The fault is counted when it has an effect.
     pub(super) fn put_fault(&mut self, kind: FaultKind) {
         let node = self.rng.index(self.nodes.len());
         self.say(|| format!("fault {kind:?} (node {node})"));
@@ -164,7 +164,8 @@ impl SimulatedCluster {
         }
     }
 
-    /// Loses records that one member alone has read, and cuts it off, so that nobody else knows what it began.
+    /// Loses records that only one member has read, and disconnects that member, so that no other
+    /// knows which requests it began.
     fn lose_tail_that_one_has_seen(&mut self, node: usize) {
         for (other, place) in self.nodes.iter_mut().enumerate() {
             if other != node {

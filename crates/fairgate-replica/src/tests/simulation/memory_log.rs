@@ -1,4 +1,4 @@
-//! A log in memory, with what may become of one.
+//! A log in memory, with the faults that a log may have.
 
 use crate::machine::LogEntry;
 use crate::units::{EngineStamp, LogPosition};
@@ -27,7 +27,7 @@ impl MemoryLog {
         Some(LogEntry { position, stamp: *stamp, record })
     }
 
-    /// Returns the records after a place, or `None` if some of them were pruned.
+    /// Returns the records after a position; `None` if some of them were pruned.
     pub(super) fn after(&self, position: LogPosition) -> Option<Vec<LogEntry<'_>>> {
         if position.0 < self.pruned {
             return None;

@@ -1,35 +1,36 @@
-//! Each check can fail: faults of the program, put in on purpose, are found within a few seeds.
+//! Tests that each check can fail. Faults that are put into the program on purpose are found within
+//! a few seeds.
 
 use super::world::SimulatedCluster;
 
-/// A fault of the program.
+/// A fault that is put into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
     /// Time follows every jump of the engine's clock.
     TimeJumps,
     /// Lines with an old version of the directory are applied.
     OldDirectoryCounts,
-    /// The slots of a member that was ended are free at once.
+    /// The slots of a member whose epoch has ended are freed at once.
     OrphansAreFreedAtOnce,
-    /// The slots of a member that was ended are never free.
+    /// The slots of a member whose epoch has ended are never freed.
     OrphansAreKept,
-    /// A member that was cut off does not cut its running requests.
+    /// A member that has lost contact does not abort its running requests.
     NothingIsCut,
     /// A grant is used even if the process is not sure to be still a member.
     GrantsAreAlwaysUsed,
-    /// A record counts although one before it is missing.
+    /// A record is applied although an earlier one is missing.
     GapsAreIgnored,
     /// Requests per minute are not counted.
     LimitsAreNotCounted,
-    /// A snapshot lacks something.
+    /// A snapshot does not contain all of the state.
     SnapshotsForget,
-    /// The member of one node decides otherwise.
+    /// The member of one node makes other decisions.
     OneMemberDiffers,
     /// A member that joins again submits running requests as if they were queued.
     WhatRunsIsSaidToWait,
 }
 
-/// Runs one seed, and returns the message of the check that fails. `None` if none fails.
+/// Runs one seed, and returns the message of the check that failed; `None` if none failed.
 fn failure(mutation: Mutation, seed: u64) -> Option<String> {
     let run = || {
         let mut cluster = SimulatedCluster::new(seed, Some(mutation));
@@ -46,7 +47,7 @@ fn failure(mutation: Mutation, seed: u64) -> Option<String> {
     Some(text.unwrap_or_else(|| failure.downcast_ref::<&str>().map_or("?", |text| text).to_owned()))
 }
 
-/// Runs seeds until one of these checks fails. A fault of the program may break others first.
+/// Runs seeds until one of these checks fails. Because of the fault, other checks may fail first.
 fn is_found(mutation: Mutation, messages: &[&str]) {
     let mut others = Vec::new();
     for seed in 1..=100 {
@@ -114,7 +115,7 @@ fn a_member_that_decides_otherwise_is_found() {
     is_found(Mutation::OneMemberDiffers, &["decides otherwise"]);
 }
 
-/// The numbers are falsified, because the core never leaves its bound by itself.
+/// The numbers are falsified, because the core itself never exceeds its bound.
 #[test]
 #[should_panic(expected = "leaves its bound")]
 fn a_flow_outside_of_its_bound_is_found() {

@@ -1,35 +1,35 @@
-//! The nodes of a cluster. One process after the other runs on each.
+//! The nodes of a cluster. On each node, one process runs after the other.
 
 use std::sync::Arc;
 
 use super::faults::AppendFault;
 use crate::member_protocol::MemberProtocol;
 
-/// A place where one process runs at a time, such as a pod.
+/// A node, such as a pod, on which one process runs at a time.
 #[derive(Debug)]
 pub(super) struct SimulatedNode {
     pub(super) name: Arc<str>,
-    /// Number of the process here; 0 before the first.
+    /// Number of the process on this node; 0 before the first.
     pub(super) process: u64,
     pub(super) state: NodeState,
     pub(super) protocol: Option<MemberProtocol>,
     /// Time at which the process is woken next.
     pub(super) wake_at: u64,
-    /// Time until which the process reaches neither log nor rows.
+    /// Time until which the process can reach neither the log nor the rows.
     pub(super) cut_until: u64,
-    /// Time by which reads come late, and until when.
+    /// Delay of the node's reads until `lag_until`, in microseconds.
     pub(super) lag: u64,
     pub(super) lag_until: u64,
     pub(super) append_faults: Vec<AppendFault>,
-    /// Number of the next reads that are delivered twice.
+    /// Number of further reads that are delivered twice.
     pub(super) reads_twice: u64,
-    /// Number of reads whose first new record is damaged.
+    /// Number of further reads whose first new record is damaged.
     pub(super) damaged_reads: u64,
-    /// True if the next two records come in the wrong order.
+    /// True if the next two records are appended in the wrong order.
     pub(super) swaps_next: bool,
-    /// True if a fault has changed the state of this process alone.
+    /// True if a fault has changed the state of this process only.
     pub(super) is_tampered: bool,
-    /// Number of the file that the process has.
+    /// Number of the process's configuration file.
     pub(super) file: u64,
 }
 
@@ -64,7 +64,7 @@ impl SimulatedNode {
         self.state != NodeState::Down
     }
 
-    /// Returns true if the process runs and reaches the log.
+    /// Returns true if the process runs and can reach the log.
     pub(super) fn is_connected(&self, now: u64) -> bool {
         self.state == NodeState::Up && self.cut_until <= now
     }

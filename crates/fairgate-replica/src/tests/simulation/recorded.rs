@@ -1,8 +1,10 @@
-//! Recorded logs, one for each version of the rules, with the hash that each record must give.
+//! Recorded logs, one for each version of the rules, with the expected hash after each record.
 //!
-//! A change of any decision, those of the core included, gives other hashes. Then it is a new version of the rules: raise
-//! [`MACHINE_VERSIONS`], let the old rules go on where the old version is in force, and record a log of the new one with
-//! `FAIRGATE_RECORD=1 cargo test -p fairgate-replica recorded`. A log that was released is never recorded again.
+//! A change of any decision, including those of the core, gives other hashes, and is a new version
+//! of the rules. Raise [`MACHINE_VERSIONS`], keep the old rules for clusters in which the old
+//! version is in force, and record a log of the new version with
+//! `FAIRGATE_RECORD=1 cargo test -p fairgate-replica recorded`. A released log is never recorded
+//! again.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,10 +15,10 @@ use crate::machine::{ClusterMachine, LogEntry, MACHINE_VERSIONS};
 use crate::replica::Replica;
 use crate::units::{EngineStamp, LogPosition, ShortHash};
 
-/// Name of the cluster in the recorded logs, which is that of the simulation.
+/// Name of the cluster in the recorded logs; the same as in the simulation.
 const CLUSTER: &str = "simulated";
 
-/// Records in a recorded log.
+/// Number of records in a recorded log.
 const RECORDS: usize = 400;
 
 fn path(version: u32) -> PathBuf {
@@ -40,7 +42,8 @@ fn hashes<'a>(
     hashes
 }
 
-/// Writes the log of the first simulated cluster that kept one generation and one version to its end.
+/// Writes the log of the first simulated cluster that kept one generation and one version to its
+/// end.
 fn record(version: u32) -> String {
     let records = (1..).find_map(|seed| {
         let mut cluster = SimulatedCluster::new(seed, None);
@@ -63,7 +66,8 @@ fn record(version: u32) -> String {
     text
 }
 
-/// Reads one record of a recorded log: its stamp, its hash and its bytes, and what follows it.
+/// Parses one record of a recorded log: its timestamp, its hash and its bytes. Also returns the
+/// text after it.
 fn next_record(text: &str) -> Option<(EngineStamp, ShortHash, &[u8], &str)> {
     let (line, rest) = text.split_once('\n')?;
     let mut fields = line.split(' ');

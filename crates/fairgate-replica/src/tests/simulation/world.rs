@@ -1,5 +1,5 @@
-//! The world around the members: time, the log, the rows outside of the log, the network, and what the shell of a member
-//! does.
+//! The environment of the members: time, the log, the rows outside of the log, the network, and the
+//! actions of a member's shell.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -29,19 +29,19 @@ use crate::units::{ClusterMicros, EngineStamp, LogPosition};
 
 pub(super) const SECOND: u64 = 1_000_000;
 
-/// Time for which clients come and faults happen.
+/// Time during which clients send requests and faults happen.
 const BUSY: u64 = 60 * SECOND;
 
-/// Requests in each run.
+/// Number of requests in each run.
 const REQUESTS: u64 = 510;
 
-/// Faults in each run, at least.
+/// Minimum number of faults in each run.
 pub(super) const LEAST_FAULTS: u64 = 5;
 
-/// The stamp that the engine's clock shows at the beginning.
+/// The timestamp that the engine's clock shows at the start.
 const FIRST_STAMP: i64 = 1_700_000_000_000_000;
 
-/// Something that happens at a time.
+/// An event of the simulation, which happens at a certain time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WorldEvent {
     /// A record reaches the engine of a generation.
@@ -57,16 +57,16 @@ pub(super) enum WorldEvent {
     Resume(usize, u64),
     Leave(usize),
     Kill(usize, u64),
-    /// Processes look at the row of the cluster.
+    /// The processes read the row of the cluster.
     LookAtRow(usize),
     DecideGeneration,
     AnswerPeers(usize, u64),
     OpinionEnds(Arc<str>, Arc<str>),
-    /// The log loses what came after this place, and this node is cut off.
+    /// The log loses the records after this position, and this node is disconnected.
     LoseTailAfter(u64, usize),
-    /// Adds faults in place of those that had no effect.
+    /// Adds faults to replace those that had no effect.
     FillUp,
-    /// Removes faults that have not taken effect yet.
+    /// Removes faults that have had no effect yet.
     Calm,
 }
 
@@ -75,7 +75,7 @@ pub(super) enum WorldEvent {
 struct StoredSnapshot {
     position: LogPosition,
     bytes: Vec<u8>,
-    /// True if a fault had changed the state of its taker alone.
+    /// True if a fault had changed the state of its taker only.
     is_tampered: bool,
 }
 
@@ -85,21 +85,21 @@ impl StoredSnapshot {
     }
 }
 
-/// What one run has seen.
+/// The results of one run.
 #[derive(Debug, Default)]
 pub(super) struct SimulationReport {
     pub(super) requests: u64,
     pub(super) served: u64,
     pub(super) records: u64,
     pub(super) generations: u64,
-    /// Requests that ran without being counted, and that were counted again.
+    /// Number of requests that ran without being counted and that were counted again.
     pub(super) excused: u64,
     pub(super) counted_again: u64,
     pub(super) faults: BTreeMap<FaultKind, u64>,
     pub(super) ends: BTreeMap<&'static str, u64>,
 }
 
-/// A cluster with all that is around it.
+/// A cluster with its environment.
 pub(super) struct SimulatedCluster {
     pub(super) is_loud: bool,
     pub(super) rng: SeededRng,
@@ -111,7 +111,8 @@ pub(super) struct SimulatedCluster {
     pub(super) log_stalled_until: u64,
     pub(super) stamp_offset: i64,
     pub(super) stamp_jumps: u64,
-    /// The row of the cluster: its generation, its last two snapshots and what members report.
+    /// Generation in the cluster's row. The row also has the last two snapshots and the members'
+    /// reports.
     generation: u64,
     snapshots: Vec<StoredSnapshot>,
     reports: Vec<(usize, GenerationReport)>,
@@ -126,7 +127,7 @@ pub(super) struct SimulatedCluster {
     /// Version of the directory, with the limit of requests per minute of [`LIMITED`].
     pub(super) directory: u64,
     pub(super) mutation: Option<Mutation>,
-    /// Long answers in percent.
+    /// Percentage of long answers.
     pub(super) long_answers: u64,
     pub(super) report: SimulationReport,
 }
@@ -173,7 +174,7 @@ impl SimulatedCluster {
         cluster
     }
 
-    /// Draws when clients come and faults happen.
+    /// Draws the times of clients' requests and of faults.
     fn plan(&mut self) {
         for _ in 0..REQUESTS {
             // Half of them come in the first third, so that queues are long.
@@ -190,7 +191,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Returns the configuration in the file of this number.
+    /// Returns the configuration in the file with this number.
     pub(super) fn config(&self, file: u64) -> ClusterConfig {
         let mut pools = BTreeMap::new();
         for (index, slots) in [(0u64, 3u64), (1, 2)] {
@@ -236,7 +237,7 @@ impl SimulatedCluster {
         *self.report.faults.entry(kind).or_default() += 1;
     }
 
-    /// Runs until everything is quiet, and checks that nothing is left.
+    /// Runs until nothing happens any more, and checks that no request is left.
     pub(super) fn run(mut self) -> SimulationReport {
         self.run_until_quiet();
         // The slots of ended members and their leases run out.
@@ -384,7 +385,7 @@ impl SimulatedCluster {
         self.mutation.filter(|it| *it != Mutation::OneMemberDiffers || node == 1)
     }
 
-    /// Kills a process: its sockets close, so its backends stop at once.
+    /// Kills a process. Its sockets close, so its backends stop at once.
     pub(super) fn crash(&mut self, node: usize) {
         self.say(|| format!("node {node} is killed"));
         self.nodes[node].state = NodeState::Down;
@@ -424,7 +425,7 @@ impl SimulatedCluster {
         self.schedule(after, WorldEvent::Read(node, process));
     }
 
-    /// Takes a record into the log, if the engine is there.
+    /// Appends a record to the log, if the engine is running.
     fn append(&mut self, generation: u64, record: Vec<u8>) {
         if self.log_stalled_until > self.now || generation != self.generation {
             return;
@@ -489,7 +490,7 @@ impl SimulatedCluster {
         self.pump(node);
     }
 
-    /// Does what a member's shell does after each call.
+    /// Does the work of a member's shell after each call.
     pub(super) fn pump(&mut self, node: usize) {
         if self.nodes[node].state != NodeState::Up {
             return;
@@ -588,7 +589,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// A process whose binary does not know the version in force stops, and a newer binary starts.
+    /// Replaces a process whose program does not know the version in force by a newer program.
     fn replace_binary(&mut self, node: usize) {
         self.crash(node);
         self.newest_version = 2;
@@ -599,7 +600,7 @@ impl SimulatedCluster {
         self.snapshots.last().expect("the first is always there").clone()
     }
 
-    /// A process begins again from the last snapshot.
+    /// Restarts a process from the last snapshot.
     fn begin_again(&mut self, node: usize) {
         let StoredSnapshot { bytes, is_tampered, .. } = self.last_snapshot();
         let mutation = self.mutation_of(node);
@@ -646,7 +647,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// A process looks at the row: there may be a new generation, or somebody may need one.
+    /// Lets a process read the row. There may be a new generation, or a member may need one.
     fn look_at_row(&mut self, node: usize) {
         self.schedule(2 * SECOND, WorldEvent::LookAtRow(node));
         if !self.nodes[node].is_connected(self.now) {
@@ -880,7 +881,8 @@ impl SimulatedCluster {
         self.pump(node);
     }
 
-    /// The limit of requests per minute that a version of the directory gives to [`LIMITED`].
+    /// Returns the limit of requests per minute that a version of the directory gives to
+    /// [`LIMITED`].
     pub(super) fn limit_of(version: u64) -> u64 {
         20 + version % 5
     }
@@ -899,7 +901,8 @@ impl SimulatedCluster {
         protocol.publish(&LogLine::Cluster(line)).unwrap();
     }
 
-    /// The directory changes; one node reads it, and another says what it read before.
+    /// Changes the directory. One node reads the change, and another one publishes what it had read
+    /// before.
     pub(super) fn publish_old_directory(&mut self, node: usize) {
         let old = self.directory;
         self.directory += 1;
@@ -914,7 +917,7 @@ impl SimulatedCluster {
         self.pump(node);
     }
 
-    /// Some nodes no longer reach a worker.
+    /// Makes some nodes lose contact with a worker.
     pub(super) fn opine_on_worker(&mut self) {
         let (pool, worker): (Arc<str>, Arc<str>) = ("pool-0".into(), "w0".into());
         let wait = ClusterMicros::seconds(self.rng.range(1..=5));
@@ -937,7 +940,7 @@ impl SimulatedCluster {
     }
 }
 
-/// Returns true if a mutation is in all machines.
+/// Returns true if a mutation applies to all machines.
 pub(super) fn is_of_all(mutation: &Mutation) -> bool {
     *mutation != Mutation::OneMemberDiffers
 }
@@ -953,7 +956,7 @@ fn protocol_read<'a>(
     }
 }
 
-/// Microseconds, shown as seconds.
+/// Microseconds that are printed as seconds.
 struct Seconds(u64);
 
 impl std::fmt::Display for Seconds {

@@ -7,7 +7,7 @@ use tokio::time::advance;
 use super::*;
 use crate::spool::tests::{Place, row};
 
-/// Counts how often it was woken, and the rows that it was given to keep.
+/// Counts how often the writer was woken, and collects the rows that it was given to keep.
 #[derive(Clone, Default)]
 struct CountingWriter {
     woken: Arc<AtomicUsize>,
@@ -42,7 +42,7 @@ impl IntakeTest {
         self.writer.woken.load(Ordering::Relaxed)
     }
 
-    /// The rows in the files.
+    /// Returns the rows in the files.
     fn left(self) -> Vec<String> {
         let Self { place, spool, intake, .. } = self;
         drop((spool, intake));

@@ -1,4 +1,4 @@
-//! Providers that refuse what exceeds their stated limits without smoothing it, in virtual time.
+//! Tests, in virtual time, with providers that refuse all requests beyond their stated limits.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,32 +11,32 @@ use super::virtual_pool::{ProviderStub, RequestShape, StubDecision, VirtualPool}
 use super::{account, headers};
 use crate::rounding::floor_to_u64;
 
-/// When measuring begins: the first refusals are behind.
+/// Start of the measurement, which leaves out the first refusals.
 const FROM: Duration = Duration::from_secs(120);
 const UNTIL: Duration = Duration::from_secs(420);
 const REQUESTS_PER_MINUTE: u64 = 1200;
 const TOKENS_PER_MINUTE: u64 = 1_200_000;
 const SECONDS_OF_BUCKET: u64 = 10;
 
-/// How a provider counts.
+/// The way in which a provider counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Counting {
     /// A bucket that holds ten seconds of the rate.
     Bucket,
     /// A count that starts again every ten seconds.
     TenSeconds,
-    /// All of the last minute.
+    /// A count over the last minute.
     SlidingMinute,
 }
 
-/// What a provider says beside its answer.
+/// The statements of a provider in addition to its answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
-    /// Nothing: the limit is stated by the operator.
+    /// None; the operator states the limit.
     Nothing,
-    /// How long to wait after a refusal.
+    /// The time to wait after a refusal.
     Wait,
-    /// That, and its limit and what is left of it in headers.
+    /// The time to wait, and headers with its limit and the rest of the limit.
     Everything,
 }
 
@@ -46,9 +46,9 @@ struct Provider {
     says: Says,
     per_minute: u64,
     began: Instant,
-    /// When and how much was accepted in the last minute.
+    /// Time and amount of each request that was accepted in the last minute.
     accepted: Mutex<VecDeque<(Instant, u64)>>,
-    /// Level of the bucket, and when it was filled to that level.
+    /// Level of the bucket, and the time at which the bucket was filled to that level.
     level: Mutex<(f64, Instant)>,
 }
 
@@ -64,7 +64,7 @@ impl Provider {
         Self { counting, unit, says, per_minute, began, accepted, level }
     }
 
-    /// What is left of the limit now, and how long until there is so much.
+    /// Returns the rest of the limit now, and the time until `amount` is available.
     fn left(&self, amount: u64, now: Instant) -> (u64, Duration) {
         let per_second = self.per_minute as f64 / 60.0;
         if self.counting == Counting::Bucket {
@@ -139,20 +139,21 @@ impl ProviderStub for Provider {
     }
 }
 
-/// A number that looks random, from a request's own.
+/// Returns a number that looks random, computed from a request's own number.
 fn scattered(seed: u64) -> u64 {
     let mixed = (seed ^ seed >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40
 }
 
-/// Requests of different sizes that are on their way for different times.
+/// Requests of different sizes that take different times.
 const SHAPE: RequestShape = RequestShape {
     tokens: |seed| 600 + scattered(seed) % 801,
     to_provider: |seed| Duration::from_micros(2000 + scattered(seed.rotate_left(17)) % 20_000),
     answer: Duration::from_millis(150),
 };
 
-/// The parts of the limit used and of the attempts refused, after two minutes.
+/// Returns the fraction of the limit that is used, and the fraction of attempts that are refused,
+/// after two minutes.
 async fn measure(counting: Counting, unit: LimitUnit, says: Says, clients: u64) -> (f64, f64) {
     let stated = |of: LimitUnit, limit| (says != Says::Everything && of == unit).then_some(limit);
     let account = account(

@@ -1,4 +1,4 @@
-//! A provider that states nothing, in virtual time.
+//! Tests, in virtual time, with a provider that states no limits.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::account;
 use super::virtual_pool::{ProviderStub, RequestShape, StubDecision, VirtualPool};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// For how long it is measured, after the first minute.
+/// Duration of the measurement, after the first minute.
 const MEASURED: Duration = Duration::from_secs(180);
 const CLIENTS: u64 = 96;
 const SHAPE: RequestShape = RequestShape {
@@ -47,7 +47,8 @@ impl ProviderStub for Provider {
     }
 }
 
-/// The parts of the rate used and of the attempts refused, after the first minute.
+/// Returns the fraction of the rate that is used, and the fraction of attempts that are refused,
+/// after the first minute.
 async fn measure(per_minute: f64, saved_for: Duration) -> (f64, f64) {
     let provider = Provider::new(per_minute, saved_for);
     let pool = VirtualPool::new(provider, account(None, None), SHAPE);

@@ -1,5 +1,5 @@
-//! A pool with one hosted worker in virtual time. Gate, reporter and account are those of production; a stub stands in
-//! for the provider and its sockets.
+//! A pool with one hosted worker in virtual time. Gate, reporter and account are those of
+//! production. A stub replaces the provider and its sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub(super) trait ProviderStub: Send + Sync + 'static {
     fn decide(&self, tokens: u64) -> StubDecision;
 }
 
-/// What a provider answers.
+/// The decision of a provider about a request.
 pub(super) struct StubDecision {
     pub(super) accepts: bool,
     pub(super) headers: RateLimitHeaders,
@@ -35,13 +35,13 @@ pub(super) struct StubDecision {
     pub(super) asked: Option<Duration>,
 }
 
-/// What a request is like, by its client and its number.
+/// The properties of a request, by its client and its number.
 #[derive(Clone, Copy)]
 pub(super) struct RequestShape {
     pub(super) tokens: fn(u64) -> u64,
-    /// From when a request is sent to when the provider decides about it.
+    /// Time from the sending of a request until the provider decides about it.
     pub(super) to_provider: fn(u64) -> Duration,
-    /// From then to the end of its answer.
+    /// Time from the decision to the end of the answer.
     pub(super) answer: Duration,
 }
 
@@ -89,8 +89,8 @@ impl<P: ProviderStub> VirtualPool<P> {
         Arc::new(Self { gate, reporter, account, provider, shape, accepted, tokens, refused })
     }
 
-    /// Has so many clients ask, and counts what the provider accepts and refuses from one time after the start to
-    /// another.
+    /// Runs this many clients, and counts the requests that the provider accepts and refuses
+    /// between two times after the start.
     pub(super) async fn measure(
         self: &Arc<Self>,
         clients: u64,
@@ -121,7 +121,7 @@ impl<P: ProviderStub> VirtualPool<P> {
         }
     }
 
-    /// Asks one request after another, each until the provider takes it.
+    /// Sends one request after another, and repeats each until the provider accepts it.
     async fn ask(self: Arc<Self>, client: u64, until: Instant) {
         let mut number = 0_u64;
         while Instant::now() < until {
@@ -157,7 +157,7 @@ impl<P: ProviderStub> VirtualPool<P> {
     }
 }
 
-/// A pool's configuration, and its one worker, which is never reached.
+/// Returns a pool's configuration, and its one worker, to which nothing is ever sent.
 fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<PoolWorker>) {
     let nowhere = ("127.0.0.1:0".parse().unwrap(), "http://127.0.0.1:9".parse().unwrap());
     let mut config = Config::embedded("unused".into(), nowhere.0, nowhere.1);
