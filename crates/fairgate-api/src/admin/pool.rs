@@ -117,7 +117,8 @@ pub struct FlowWeightBody {
     /// Name of the flow. The flow need not have sent anything yet. A class must be one of the policy.
     #[schema(min_length = 1, max_length = 256)]
     pub flow: String,
-    /// Weight from now on, 1 to 1000000; for a class of deficit round robin, its quantum in tokens.
+    /// Weight from now on, 1 to 1000000; for a class of deficit round robin, its quantum in the unit of the
+    /// pool.
     #[schema(value_type = u64, minimum = 1, maximum = 1_000_000)]
     pub weight: JsonWholeNumber,
 }
@@ -148,7 +149,7 @@ pub struct ChangedWeightBody {
     pub by: FlowAttribute,
     /// Name of the flow.
     pub flow: String,
-    /// Weight of the flow, or its quantum in tokens.
+    /// Weight of the flow, or its quantum in the unit of the pool.
     pub weight: u64,
 }
 
