@@ -1,6 +1,6 @@
 //! Computes the effects of a change on the directory, with the same code for both databases.
 
-mod undo;
+pub(crate) mod undo;
 
 use fairgate_money::Price;
 use fairgate_time::UnixMicros;
