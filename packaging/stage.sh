@@ -27,6 +27,7 @@ fairgate="$folder/bin/fairgate"
 "$fairgate" completions fish > "$folder/completions/fairgate.fish"
 
 cp "$root/README.md" "$root/CHANGELOG.md" "$root/LICENSE-APACHE" "$root/LICENSE-MIT" "$folder/doc/"
+cp "$root/packaging/THIRD-PARTY-LICENCES.txt" "$folder/doc/"
 cp "$root/examples/fairgate.yaml" "$root/packaging/prometheus/rules.yml" "$folder/doc/examples/"
 cp "$root"/packaging/grafana/*.json "$folder/doc/examples/"
 cp -R "$folder/doc" "$folder/image/doc"

@@ -65,7 +65,7 @@ def killed_rounds(gateway, clickhouse, rounds):
 
 
 @pytest.mark.parametrize("server", [Debian, Today])
-def test_sums_are_equal_after_ten_kills_of_each_on_sqlite(server, started, model, tmp_path):
+def test_sums_are_equal_after_kills_of_each_on_sqlite(server, started, model, tmp_path):
     clickhouse = started(server(tmp_path / "clickhouse"))
     gateway = started(Gateway(tmp_path / "gateway", model, {}, clickhouse))
     rounds = 12 if server is Debian else 4

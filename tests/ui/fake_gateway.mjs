@@ -219,7 +219,7 @@ function fleet(state) {
   const us = Date.now() * 1000;
   return {
     at: us, window_s: 86_400, used: 13_030, reserved: 354, budget: null, connected: ['ben'],
-    projects: [{ id: 'web', tenant: 'chat', status: 'ACTIVE', weight: 3, target_ppm: 750_000, share_ppm: 742_000, used: 9669, reserved: 354, budget: null, ready: 24, running: 2, concurrency: 4, tasks: {} }, { id: 'docs', tenant: 'chat', status: 'PAUSED', weight: 1, target_ppm: 250_000, share_ppm: 258_000, used: 3361, reserved: 0, budget: 100_000, ready: 0, running: 0, concurrency: 2, tasks: {} }],
+    projects: [{ id: 'web', tenant: 'chat', status: 'ACTIVE', weight: 3, due_share: 0.75, got_share: 0.742, used: 9669, reserved: 354, budget: null, ready: 24, running: 2, concurrency: 4, tasks: {} }, { id: 'docs', tenant: 'chat', status: 'PAUSED', weight: 1, due_share: 0.25, got_share: 0.258, used: 3361, reserved: 0, budget: 100_000, ready: 0, running: 0, concurrency: 2, tasks: {} }],
     agents: [{ id: 'ada', state: 'ACTIVE', task: 'web-94', last_seen: us - 2_000_000, labels: ['gpu'], created_at: us, type: 'coder', token_hint: '…a1', reports_tokens: true }, { id: 'ben', state: 'ACTIVE', task: null, last_seen: us - 3_000_000, labels: [], created_at: us, type: 'coder', token_hint: '…b2', reports_tokens: true }],
     running: state.tasks.filter((each) => ['ASSIGNED', 'IN_PROGRESS'].includes(each.state)),
     waiting: state.tasks.filter((each) => each.state === 'READY').map((each) => ({ task: each.id, state: each.state, code: 'no_agent', sentence: 'It takes the first agent that comes: no agent is there.', facts: [] })),
@@ -250,7 +250,7 @@ function me(state, what, query) {
 }
 
 function audit(state, action, subject, before, after) {
-  const entry = { id: state.audit.length + 1, at: new Date().toISOString(), actor: 'admin:on-call', action, subject, before, after, undo: before !== null && after !== null };
+  const entry = { id: state.audit.length + 1, at: new Date().toISOString(), actor: 'admin:on-call', action, subject, before, after, undo: after !== null && (before !== null || action === 'worker.add') };
   state.audit.unshift(entry);
   for (const stream of state.streams) stream.send('audit', entry);
 }
@@ -265,6 +265,16 @@ function undone(state, entry) {
     change(state, { method: 'PATCH', path: `/tenants/${encodeURIComponent(subject)}`, body: Object.fromEntries(fields.map((field) => [field, before[field]])) });
   } else if (action.startsWith('pool.')) {
     change(state, { method: 'POST', path: `/pools/${subject}/${before.held ? 'hold' : 'resume'}`, body: { by: before.by, flow: before.flow } });
+  } else if (action === 'project.patch') {
+    change(state, { method: 'PATCH', path: `/projects/${subject}`, body: { weight: before.weight } });
+  } else if (action === 'worker.add') {
+    const pool = state.pools.find((each) => each.pool === subject);
+    pool.workers = pool.workers.filter((each) => each.name !== after.name);
+    tellAll(state);
+  } else if (action === 'worker.overload') {
+    change(state, { method: 'PATCH', path: `/pools/${subject}/workers/${before.worker}`, body: { overload: before.overload } });
+  } else if (action.startsWith('task.')) {
+    change(state, { method: 'POST', path: `/tasks/${subject}/actions`, body: { action: action === 'task.pause' ? 'resume' : 'pause' } });
   } else {
     change(state, { method: 'POST', path: `/pools/${subject}/workers/${before.worker}/${before.drained ? 'drain' : 'undrain'}` });
   }
@@ -302,11 +312,38 @@ function change(state, { method, path, body }) {
     tellAll(state);
     return found;
   }
+  if (method === 'PATCH' && part[0] === 'projects') {
+    const rows = state.pools.flatMap((pool) => pool.projects.filter((each) => each.name === part[1]));
+    const before = { weight: rows[0].weight };
+    for (const row of rows) row.weight = body.weight;
+    audit(state, 'project.patch', part[1], before, { weight: body.weight });
+    tellAll(state);
+    return { id: part[1], weight: body.weight };
+  }
+  if (part[0] === 'pools' && part[2] === 'workers') {
+    const pool = state.pools.find((each) => each.pool === part[1]);
+    if (method === 'POST') {
+      const added = { ...structuredClone(pool.workers.find((each) => each.name === body.like)), name: body.name, in_flight: 0 };
+      pool.workers.push(added);
+      audit(state, 'worker.add', part[1], null, { pool: part[1], ...body });
+      tellAll(state);
+      return added;
+    }
+    const { engine } = pool.workers.find((each) => each.name === part[3]);
+    const before = { waiting: engine.overload_waiting, cache_thousandths: engine.overload_cache_thousandths };
+    engine.overload_waiting = body.overload?.waiting ?? null;
+    engine.overload_cache_thousandths = body.overload?.cache_thousandths ?? null;
+    audit(state, 'worker.overload', part[1], { worker: part[3], overload: before }, { worker: part[3], overload: body.overload });
+    tellAll(state);
+    return {};
+  }
   if (part[0] === 'tasks' && part[2] === 'actions') {
     const found = state.tasks.find((each) => each.id === part[1]);
+    const before = found.state;
     found.state = { answer: 'READY', pause: 'PAUSED', resume: 'READY', cancel: 'FAILED', restart: 'READY', skip: 'COMPLETED' }[body.action];
     found.answer = body.text ?? null;
-    audit(state, `task.${body.action}`, part[1], null, null);
+    const canBeUndone = ['pause', 'resume'].includes(body.action);
+    audit(state, `task.${body.action}`, part[1], canBeUndone ? { state: before } : null, canBeUndone ? { state: found.state } : null);
     return found;
   }
   if (part[0] === 'keys') {
@@ -320,7 +357,7 @@ function change(state, { method, path, body }) {
   if (part[0] === 'what-if') {
     if (body.policy_file !== undefined) return { status: 422, code: 'invalid_policy', message: 'line 1: expected a policy', field: 'policy_file' };
     const side = (requests, p95) => ({ granted: requests, tokens: requests * 1210, refused: 0, wait_p50_us: p95 / 2, wait_p95_us: p95, wait_max_us: p95 * 1.4 });
-    return { by: 'tenant', flows: [{ flow: 'api-batch', requests: 4120, recorded: side(4120, 41_000_000), what_if: side(4120, 83_000_000) }, { flow: 'chat', requests: 900, recorded: side(900, 600_000), what_if: side(900, 500_000) }], all: {} };
+    return { by: 'tenant', unit: state.pools.find((pool) => pool.pool === body.pool).unit, flows: [{ flow: 'api-batch', requests: 4120, recorded: side(4120, 41_000_000), what_if: side(4120, 83_000_000) }, { flow: 'chat', requests: 900, recorded: side(900, 600_000), what_if: side(900, 500_000) }], all: {} };
   }
   return undefined;
 }

@@ -15,7 +15,7 @@ test('whole numbers are grouped, and short from a million on', () => {
 });
 
 test('what is unknown is a dash, and zero is zero', () => {
-  for (const each of [format.count, format.exact, format.percent, format.duration, format.signed, format.signedDuration, format.bytes, format.durationOfMs, format.percentOfPpm]) {
+  for (const each of [format.count, format.exact, format.percent, format.duration, format.signed, format.signedDuration, format.bytes, format.durationOfMs]) {
     for (const unknown of [null, undefined, NaN]) assert.equal(each(unknown), '–', each.name);
     assert.match(plain(each(0)), /^0( |$)/, each.name);
   }
@@ -26,7 +26,7 @@ test('a part that is not nothing is never drawn as nothing, and one that is not 
   assert.equal(plain(format.percent(0.0001)), '<0.1 %');
   assert.equal(plain(format.percent(0.159)), '15.9 %');
   assert.equal(plain(format.percent(1)), '100 %');
-  assert.equal(plain(format.percentOfPpm(742_000)), '74.2 %');
+  assert.equal(plain(format.percent(0.742)), '74.2 %');
 });
 
 test('lengths of time have two digits that count', () => {

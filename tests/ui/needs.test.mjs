@@ -9,6 +9,7 @@ globalThis.document = { createTreeWalker: () => ({}), createComment: () => ({}),
 globalThis.sessionStorage = globalThis.localStorage = { getItem: () => null, setItem: () => {} };
 const { needs } = await import('../../crates/fairgate-dashboard/ui/pages/needs.js');
 const { live } = await import('../../crates/fairgate-dashboard/ui/core/live.js');
+const service = await import('../../crates/fairgate-dashboard/ui/components/service.js');
 
 /** Returns a template as text, without its tags. */
 function textOf(value) {
@@ -101,7 +102,18 @@ test('a flow outside a promised bound is a fault of ours, in the unit of its poo
   assert.deepEqual([need.subject, need.address], ['p / search', '#/pools/p?flow=search']);
   assert.match(need.text, /by 6 000 tokens: a fault of the gateway, not of the tenant$/);
   assert.match(only('outside_bound', outside({ difference: 5_200_000, bound: 4_000_000 }, 'worker_time')).text, /by 1\.2 s of worker time: a fault/);
+  assert.match(only('outside_bound', outside({}, 'money')).text, /by 6 000 micro-units of money: a fault/);
   assert.deepEqual(needsOf(outside({ promised: false })), [], 'without a promise it is no fault');
+});
+
+test('amounts have the unit of their pool', () => {
+  const shown = [undefined, 'tokens', 'worker_time', 'money'].map((unit) => [service.unitName(unit), textOf(service.service(2400, unit)), textOf(service.serviceDifference(2400, unit))]);
+  assert.deepEqual(shown, [
+    ['tokens', '2 400 tokens', '+2 400 tokens'],
+    ['tokens', '2 400 tokens', '+2 400 tokens'],
+    ['worker time', '2.4 ms of worker time', '+2.4 ms of worker time'],
+    ['micro-units of money', '2 400 micro-units of money', '+2 400 micro-units of money'],
+  ]);
 });
 
 test('a queue is named from nine tenths on, and a journal that stopped with its reason', () => {

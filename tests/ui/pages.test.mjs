@@ -272,6 +272,58 @@ test('an undo is refused where somebody changed the same thing since, and outliv
   tenant.weight = 100;
 });
 
+test('thresholds, an added worker, a project’s weight and a paused task have an undo', async (t) => {
+  const page = await signedIn(t);
+  const [llama] = fake.state.pools;
+  llama.projects = [{ ...structuredClone(llama.groups[0]), name: 'web', weight: 3 }];
+  t.after(() => {
+    llama.projects = [];
+  });
+  const takeBack = async (subject) => {
+    await page.waitForSelector('dialog', { state: 'hidden' });
+    await page.click(`.undo[data-subject="${subject}"] button:has-text("Undo")`);
+    await page.waitForSelector(`.undo[data-subject="${subject}"]`, { state: 'detached' });
+  };
+
+  await visit(page, '#/workers');
+  const { engine } = llama.workers.find((each) => each.name === 'vllm-a');
+  const waiting = engine.overload_waiting;
+  await page.click('button[aria-label="Overload thresholds of vllm-a"]');
+  await page.fill('#field-waiting', '9');
+  await page.click('dialog button:has-text("Set the thresholds")');
+  await page.waitForSelector('.undo[data-subject="vllm-a"]:has-text("Thresholds set in llama")');
+  assert.equal(engine.overload_waiting, 9);
+  await takeBack('vllm-a');
+  assert.equal(engine.overload_waiting, waiting);
+
+  await page.click('button:has-text("Add a worker…") >> nth=0');
+  await page.fill('#field-name', 'vllm-new');
+  await page.fill('#field-url', 'http://10.0.0.9:8000');
+  await page.click('dialog button:has-text("Add the worker")');
+  await page.waitForSelector('tr[data-row="vllm-new"]');
+  await takeBack('vllm-new');
+  await page.waitForSelector('tr[data-row="vllm-new"]', { state: 'detached' });
+
+  await visit(page, '#/pools/llama?by=project');
+  await page.click('button[aria-label="Weight of web"]');
+  await page.fill('#field-weight', '7');
+  await page.click('dialog button:has-text("Set the weight")');
+  await page.waitForSelector('.undo[data-subject="web"]:has-text("Weight 3 → 7")');
+  assert.equal(llama.projects[0].weight, 7);
+  await takeBack('web');
+  assert.equal(llama.projects[0].weight, 3);
+
+  const task = fake.state.tasks.find((each) => each.state === 'READY');
+  await visit(page, `#/fleet/tasks/${task.id}`);
+  await page.click('button:has-text("Pause…")');
+  await page.click('dialog button:has-text("Pause the task")');
+  await page.waitForSelector(`.undo[data-subject="${task.id}"]:has-text("Paused")`);
+  assert.equal(task.state, 'PAUSED');
+  await takeBack(task.id);
+  assert.equal(task.state, 'READY');
+  expectNoFaults(page, 'undo');
+});
+
 test('what the gateway refuses stands in the dialog, beside its field', async (t) => {
   const page = await signedIn(t);
   await visit(page, '#/pools/llama');

@@ -135,6 +135,26 @@ test('held, capped, over budget, idle, never seen: the pool’s page shows each 
   expectNoFaults(page, 'the scenes');
 });
 
+test('a tenant over its rate stands there as rate limited, with its own page', async (t) => {
+  const key = await gateway.tenant('hasty', 'movers', { limits: { requests_per_minute: 1 } });
+  t.after(gateway.flood(key, 1, { tokens: 1, pauseMs: 500 }));
+  await eventually(async () => assert.equal((await live('llama')).tenants.find((row) => row.tenant === 'hasty')?.state, 'rate_limited'));
+  const page = await signedIn(t);
+  await visit(page, '#/pools/llama?by=tenant&flow=hasty');
+  await eventually(async () => {
+    const shown = await numbersOf(page, 'Flows of llama by tenant');
+    assert.equal(shown.hasty.state.replace(/^\S+\s+/, ''), 'rate limited');
+  });
+  expectNoFaults(page, 'a rate');
+  const own = await open(browser);
+  t.after(() => own.context().close());
+  await signIn(own, `${gateway.url}/me`, key);
+  const { pools } = await gateway.api('GET', '/me', undefined, key);
+  const { summary } = pools.find((pool) => pool.pool === 'llama');
+  assert.match(summary, /minute|rate/i);
+  await own.waitForSelector('[data-pool=llama]:has-text("rate limited")');
+});
+
 test('overview, workers, requests and one of them show what the API says', async (t) => {
   const page = await signedIn(t);
   const pools = async () => (await gateway.api('GET', '/fairshare/live')).pools;
@@ -324,7 +344,7 @@ test('fleet: the board, a question that is answered on the page, the task', asyn
   await page.waitForSelector('[data-need=task]');
   await visit(page, '#/fleet');
   const projects = async () => (await gateway.api('GET', '/fleet')).projects;
-  await eventually(async () => expectRows(page, 'Projects: due', await projects(), (row) => row.id, { used: 'used', reserved: 'reserved', ready: 'ready', running: 'running', due: (row) => (row.target_ppm === null || row.target_ppm === undefined ? null : row.target_ppm / 1e6), got: (row) => (row.share_ppm === null || row.share_ppm === undefined ? null : row.share_ppm / 1e6) }));
+  await eventually(async () => expectRows(page, 'Projects: due', await projects(), (row) => row.id, { used: 'used', reserved: 'reserved', ready: 'ready', running: 'running', due: 'due_share', got: 'got_share' }));
   await page.waitForSelector(`[data-column=WAITING_INPUT] [data-task="${claim.task}"]`);
   await page.click(`button[aria-label="Answer… ${claim.task}"]`);
   await page.waitForSelector('dialog label:has-text("Which region?")');
@@ -374,7 +394,7 @@ test('tenants, usage, what if, audit and configuration show what the API says', 
   const question = asked.request().postDataJSON();
   assert.deepEqual([question.pool, question.by, question.weights], ['llama', 'tenant', [{ by: 'tenant', flow: 'loud', weight: 5000 }]]);
   const { flows } = await gateway.api('POST', '/what-if', question);
-  assert.deepEqual(flows.map((row) => row.flow).sort(), ['loud', 'quiet']);
+  assert.deepEqual(flows.map((row) => row.flow).sort(), ['hasty', 'loud', 'quiet']);
   for (const row of flows) {
     const cell = (column) => page.textContent(`tr[data-row="${row.flow}"] td[data-column=${column}]`);
     const pair = (field, write) => `${write(row.recorded[field])} → ${write(row.what_if[field])}`;
@@ -396,6 +416,41 @@ test('tenants, usage, what if, audit and configuration show what the API says', 
   await expectRows(page, 'Options of the configuration', settings, (setting) => setting.path, {});
   assert.ok(!(await page.textContent('body')).includes(gateway.token));
   expectNoFaults(page, 'the other pages');
+});
+
+test('hostile texts from the gateway are text on every page', async (t) => {
+  const markup = `<img src=x onerror="window.hacked = 1">`;
+  const script = `"><script>window.hacked = 2</script>`;
+  const turned = '\u202eevil\u202c';
+  const texts = [markup, script, turned, 'javascript:window.hacked=3', 'x'.repeat(128)];
+  // Tenants, groups and projects have plain names. Keys, models, agents, sessions and tasks are named by others.
+  for (const name of [...texts.slice(0, 3), 'x'.repeat(512)]) await assert.rejects(gateway.tenant(name, 'movers'), /a name is 1 to 128 letters/);
+  for (const name of ['\u0007bell', 'x'.repeat(512)]) await assert.rejects(gateway.key('quiet', { name }), /422/);
+  await gateway.tenant('odd', 'movers');
+  for (const name of texts) {
+    const key = await gateway.key('odd', { name });
+    assert.equal(await gateway.send(key, { tokens: 1, headers: { 'x-fairgate-agent': markup.replaceAll(' ', ''), 'x-fairgate-session': script.replaceAll(' ', '') } }), 200);
+    assert.equal(await gateway.send(key, { tokens: 1, model: name }), 404);
+  }
+  await gateway.api('POST', '/tasks', { tasks: [{ id: 'web-odd', project: 'web', prompt: markup, title: `${markup}${turned}` }] });
+  const page = await signedIn(t);
+  await visit(page, '#/tenants/odd');
+  await eventually(async () => {
+    const shown = await page.locator('main bdi').allTextContents();
+    assert.ok(shown.includes(markup) && shown.includes(script), shown.join('\n'));
+    assert.ok(shown.includes('⟨U+202E⟩evil⟨U+202C⟩'), 'a turn of direction is shown, not obeyed');
+    assert.ok(shown.some((each) => each.startsWith('xxxx')) && shown.every((each) => [...each].length <= 60));
+  });
+  const pages = ['#/', '#/pools/llama?by=tenant&flow=odd', '#/requests?tenant=odd', '#/fleet', '#/fleet/tasks/web-odd', '#/tenants/odd', '#/usage?by=key', '#/usage?by=model&split=key', '#/audit', `#/search?q=${encodeURIComponent(script)}`, `#/pools/${encodeURIComponent(markup)}`, `#/tenants/${encodeURIComponent(markup)}`];
+  page.expectsFailures = true;
+  for (const hash of pages) {
+    await visit(page, hash);
+    assert.equal(await page.locator('main img, main script').count(), 0, hash);
+    assert.equal(await page.locator('main a[href^="javascript:"]').count(), 0, hash);
+    assert.equal(await page.evaluate(() => window.hacked), undefined, hash);
+    expectNoFaults(page, hash);
+  }
+  await picture(page, 'real-hostile');
 });
 
 test('every page with real data: a sentence, nothing in the console, nothing found by axe', async (t) => {

@@ -67,7 +67,7 @@ const READ_FIELDS = [
   ['Level', 'readiness', 'pages/request.js'],
   ['Attempt', 'charged_tokens', 'pages/requests.js'],
   ['FleetView', 'window_s', 'pages/fleet.js'],
-  ['ProjectView', 'target_ppm', 'pages/fleet.js'],
+  ['ProjectView', 'due_share', 'pages/fleet.js'],
   ['TaskView', 'question', 'pages/task.js'],
   ['Tenant', 'declared', 'pages/tenant.js'],
   ['Group', 'weight', 'pages/tenants.js'],

@@ -127,14 +127,18 @@ fn dist_steps(root: &Path, release: &Release) -> Result<Vec<XtaskStep>, XtaskErr
         let words = [&["-euc", script, "sh"], args].concat();
         XtaskStep::new(name, "sh", &words).env("SOURCE_DATE_EPOCH", &release.epoch)
     };
+    let script = |name: &str, args: &[&str]| {
+        let step = XtaskStep::new(name, &format!("packaging/{name}.sh"), args);
+        step.env("SOURCE_DATE_EPOCH", &release.epoch)
+    };
     let Release { version, epoch, date } = release;
     steps.push(shell("empty folder", "rm -rf \"$1\" && mkdir -p \"$1\"", &[&out]));
     let stage_step = XtaskStep::new("stage", "packaging/stage.sh", &[&programs, &stage, date]);
     steps.push(stage_step.env("FAIRGATE_VERSION", version));
-    steps.push(shell("archive", ARCHIVE, &[&stage, &out, version, epoch]));
+    steps.push(script("archive", &[&stage, &out, version, epoch]));
     steps.push(debian_package(root, &format!("{out}/"), version).env("SOURCE_DATE_EPOCH", epoch));
-    steps.push(shell("images", IMAGES, &[&stage, &out, version, epoch]));
-    steps.push(shell("chart", CHART, &["packaging/chart/fairgate", &out, version, epoch]));
+    steps.push(script("images", &[&stage, &out, version, epoch]));
+    steps.push(script("chart", &["packaging/chart/fairgate", &out, version, epoch]));
     steps.extend(wheel_steps(root)?.into_iter().map(|step| step.env("SOURCE_DATE_EPOCH", epoch)));
     let wheels = target(root).join("wheels").to_string_lossy().into_owned();
     steps.push(shell("copy wheel", "cp \"$1\"/*.whl \"$2\"", &[&wheels, &out]));
@@ -165,44 +169,11 @@ fn signature_step(key: &Path, folder: &Path) -> XtaskStep {
     XtaskStep::new("signature", "minisign", &sign)
 }
 
-/// Packs the programs with man pages, completions and licences into an archive. Arguments: stage, output, version,
-/// epoch.
-const ARCHIVE: &str = r#"
-name=fairgate-$3-$(uname -m)-linux-gnu
-tar --create --directory "$1" --sort=name --mtime=@"$4" --owner=0 --group=0 --numeric-owner --format=gnu \
-    --transform "s,^,$name/," bin man completions doc | gzip --no-name --best > "$2/$name.tar.gz"
-"#;
-
-/// Builds both images on the base that `FAIRGATE_IMAGE_BASE` names, and packs each as an OCI archive with tar. Archives
-/// that buildah makes itself contain the time at which they were made. Arguments: stage, output, version, epoch.
-const IMAGES: &str = r#"
-tag=$(printf %s "$3" | tr + -)
-for image in fairgate fairgate-sim; do
-    buildah bud --isolation chroot --format docker --layers=false --timestamp "$4" --target "${image#fairgate-}" \
-        --build-arg BASE="${FAIRGATE_IMAGE_BASE:-debian:bookworm-slim}" --tag "$image:$tag" -f packaging/Containerfile "$1/image"
-    layout=$(mktemp -d)
-    buildah push "$image:$tag" "oci:$layout:$image:$tag"
-    tar --create --directory "$layout" --sort=name --mtime=@"$4" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=gnu \
-        --file "$2/$image-$3-image.tar" blobs index.json oci-layout
-    rm -r "$layout"
-done
-"#;
-
-/// Packs the chart as `helm package` does, with the release's version. Arguments: chart, output, version, epoch.
-const CHART: &str = r#"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cp -RL "$1" "$work/fairgate"
-sed -i "s/^version: .*/version: $3/; s/^appVersion: .*/appVersion: \"$(printf %s "$3" | tr + -)\"/" "$work/fairgate/Chart.yaml"
-tar --create --directory "$work" --sort=name --mtime=@"$4" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=gnu fairgate \
-    | gzip --no-name --best > "$2/fairgate-chart-$3.tgz"
-"#;
-
 /// Lists all dependencies of the programs with their licences. Argument: output.
 const LICENCES: &str = r#"
 cargo tree --locked --edges normal,build --prefix none --format '{p} {l}' -p fairgate -p fairgate-sim \
     | sed 's/ (\/[^)]*)//; s/ (\*)$//; /^$/d' | LC_ALL=C sort -u > "$1/licences.txt"
-cp LICENSE-APACHE LICENSE-MIT "$1"
+cp LICENSE-APACHE LICENSE-MIT packaging/THIRD-PARTY-LICENCES.txt "$1"
 "#;
 
 /// Returns the step that makes a Debian package of the staged files.
@@ -317,7 +288,7 @@ mod tests {
             Release { version: "1.2.3".into(), epoch: "7".into(), date: "2026-11-18".into() };
         let steps = format!("{:?}", dist_steps(root(), &release).expect("the lists are there"));
         let at = |text: &str| steps.find(text).unwrap_or_else(|| panic!("{text} in {steps}"));
-        for made in ["stage.sh", "cargo-deb", "buildah bud", "maturin", "cargo tree"] {
+        for made in ["stage.sh", "archive.sh", "cargo-deb", "images.sh", "maturin", "cargo tree"] {
             assert!(at(made) < at("sha256sum"), "{made}");
         }
         assert!(steps.contains("SOURCE_DATE_EPOCH"), "{steps}");

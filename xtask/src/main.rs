@@ -49,6 +49,8 @@ Usage: cargo xtask <chore>
   test backends                   of all tests, those of the gateway in front of llama.cpp and uvicorn
   test ui                         of all tests, those of the dashboard in a browser; FAIRGATE_UI_SCREENSHOTS
                                   names a folder for pictures of each page
+  test long                       what `test` has no time for (not part of it): shares of worker time over sockets, for a
+                                  minute instead of 26 seconds
   test soak                       of all tests, both soaks in 60 seconds each
   test frameworks [NAME]          the Python package's recipes with the real frameworks from PyPI (not
                                   part of `test`: they take gigabytes); all of them unless one is named

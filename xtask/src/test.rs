@@ -40,9 +40,10 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
         ["packages", rest @ ..] => packages::steps(root, rest),
         ["clickhouse", rest @ ..] => clickhouse::steps(root, rest),
         ["soak"] => Ok(gateway::short_soak_steps_alone(root)),
+        ["long"] => Ok(vec![long()]),
         other => {
             let other = other.join(" ");
-            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `ui`, `soak`, `frameworks`, `agents`, `packages` and `clickhouse`, and none for everything";
+            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `ui`, `soak`, `long`, `frameworks`, `agents`, `packages` and `clickhouse`, and none for everything";
             Err(XtaskError(format!("no such tests: `{other}`; {there_are}")))
         }
     }
@@ -94,6 +95,12 @@ fn quick() -> Vec<XtaskStep> {
     let cases = env::var("FAIRGATE_CASES").unwrap_or_else(|_| QUICK_CASES.into());
     let tests = cargo("tests", &tests).env("FAIRGATE_CASES", &cases);
     vec![lint::format(), cargo("clippy", &clippy), tests]
+}
+
+/// Returns the step that runs tests of the gateway that take minutes. The whole suite has shorter runs of the same.
+fn long() -> XtaskStep {
+    let test = ["test", "--workspace", "--test", "it", "--", "--ignored", "--nocapture"];
+    cargo("long tests", &[&test[..], &["equal_parts_of_the_engine_for_a_minute"]].concat())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ def test_the_wheel_installs_without_rust_and_the_quickstart_runs(fresh: Path, tm
         timeout=60,
     )
     assert typed.stdout.strip().endswith("py.typed")
+
+
+def test_the_wheel_has_the_licences_of_what_it_contains() -> None:
+    wheels = os.environ.get("FAIRGATE_WHEELS")
+    if wheels is None:
+        pytest.skip("`cargo xtask test` builds the wheel and says where")
+    for wheel in Path(wheels).glob("fairgate-*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            names = [Path(name) for name in archive.namelist() if "/licenses/" in name]
+        assert {name.name for name in names} == {"LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY-LICENCES.txt"}, wheel.name
 
 
 @pytest.mark.timeout(600)

@@ -66,7 +66,9 @@ const CHUNKS_RATIO_MAX: f64 = 10.0;
 const METERED_RATIO_MAX: f64 = 1.02;
 /// Greatest number of instructions that the meter of worker time needs for a token of a stream.
 const METERED_TOKEN_MAX: f64 = 300.0;
-/// Divisor of the number of requests for a round of streams, which has fewer requests than an ordinary round.
+/// Greatest part of the instructions of a request that the history of the pools takes.
+const HISTORY_PART_MAX: f64 = 0.01;
+/// Divisor of the number of requests in a round of streams: it has the requests of an ordinary round ÷ this number.
 const STREAM_PART: usize = 20;
 /// Number of requests before the first round, which open the connections and make tables grow to their usual size.
 const WARM_UP: usize = 500;
@@ -101,7 +103,7 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     let gateway = count_gateway(options, &runtime, folder.path(), [upstream, unmetered])?;
     say("done");
     print_tables(options, &proxy, &gateway.chats);
-    let holds = print_chunks(&gateway) & print_metering(&gateway);
+    let holds = print_chunks(&gateway) & print_metering(&gateway) & print_history(&gateway.chats);
     if options.details {
         println!("The stream in one-byte chunks:");
         print_details(median(&gateway.streams[1]));
@@ -415,6 +417,24 @@ fn print_metering(gateway: &GatewayProfiles) -> bool {
     ratio <= METERED_RATIO_MAX && of_token <= METERED_TOKEN_MAX
 }
 
+/// Prints which part of a request's instructions the history of the pools takes, and returns whether the bar holds.
+/// Samples are taken by time, so under callgrind, where requests are slow, there are more of them for each request.
+fn print_history(chats: &[RoundProfile]) -> bool {
+    let part = history_part(median(chats));
+    println!(
+        "The history of the pools: {:.2} % of a request's instructions, at most {:.0} % allowed.",
+        part * 100.0,
+        HISTORY_PART_MAX * 100.0,
+    );
+    part <= HISTORY_PART_MAX
+}
+
+/// Returns the part of the instructions that are of the history, from 0 to 1.
+fn history_part(round: &RoundProfile) -> f64 {
+    let history = round.parts().get(&WorkPart::History).copied().unwrap_or(0);
+    round.divided(history) / round.per_request()
+}
+
 fn part_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 4]> {
     let head = ["part", "Fairgate", "of it", "bare proxy"].map(str::to_owned);
     let (of_proxy, of_gateway) = (proxy.parts(), gateway.parts());
@@ -492,6 +512,27 @@ mod tests {
         assert_eq!(hundreds(191_149.0), "191 100");
         assert_eq!(hundreds(999.0), "1 000");
         assert_eq!(hundreds(1_000_049.0), "1000 000");
+    }
+
+    #[test]
+    fn the_history_is_a_part_of_a_request() {
+        let mut thread = ThreadProfile::default();
+        for (file, instructions) in [
+            ("/crates/fairgate-history/src/ring.rs", 7),
+            ("/crates/fairgate-runtime/src/flow_totals.rs", 5),
+            ("/crates/fairgate-core/src/pool.rs", 988),
+        ] {
+            let place = profile::CodePlace {
+                function: "a".into(),
+                function_file: file.into(),
+                code_file: file.into(),
+            };
+            thread.own.insert(place, instructions);
+        }
+        let round = || RoundProfile { requests: 10, threads: Vec::new() };
+        let with = RoundProfile { threads: vec![thread], ..round() };
+        assert!((history_part(&with) - 0.012).abs() < 1e-9);
+        assert!(!print_history(&[with]), "1.2 % is more than the bar");
     }
 
     #[test]

@@ -21,7 +21,9 @@ use fairgate_api::fleet::{
     NewTasks, NewWorkspace, ProjectPatch, ProjectView, TaskAction, TaskExplanation, TaskLine,
     TaskPatch, TaskView, WorkspaceView,
 };
-use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability};
+use fairgate_store::{
+    AuditEntry, KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability,
+};
 use fairgate_time::UnixMicros;
 use tokio::sync::Notify;
 
@@ -42,7 +44,7 @@ use crate::tasks::TaskQuery;
 use crate::webhooks::directory_budgets::RefusedBudgets;
 use crate::{
     add_tasks, agents, claims, explain, fleet_view, model_calls, projects, task_actions, task_logs,
-    task_results, tasks, workspaces,
+    task_results, tasks, undo, workspaces,
 };
 
 /// Future that the methods of [`Fleet`] return. It is boxed, so that its code is compiled once, in
@@ -251,6 +253,12 @@ impl Fleet {
                 .await?;
             self.project(id).await
         })
+    }
+
+    /// Makes the inverse of a change of a project, or of a pause or resumption of a task, from its audit entry. Fails with
+    /// [`StoreError::ChangedSince`](fairgate_store::StoreError::ChangedSince) if somebody has changed the same since.
+    pub fn undo<'a>(&'a self, actor: &'a str, entry: AuditEntry) -> FleetFuture<'a, ()> {
+        self.change(actor.to_owned(), move |tx, call| undo::undo(tx, call, &entry))
     }
 
     /// Returns the projects of `tenant`, or all projects if `tenant` is `None`, in the order of their creation.

@@ -53,6 +53,7 @@ mod tenant_baseline;
 #[cfg(test)]
 mod testing;
 mod transition;
+mod undo;
 mod unfit_tasks;
 mod validate;
 mod webhooks;

@@ -6,8 +6,10 @@ use fairgate_api::RightsPatchBody;
 use fairgate_api::fleet::FleetProjectStatus;
 use fairgate_api::fleet::{NewProject, ProjectPatch, ProjectShareWeight};
 use fairgate_core::proportional::CreditWeight;
-use fairgate_store::{KeyRights, SqlValue, StoreError, Transaction};
-use serde::Serialize;
+use fairgate_store::{
+    AuditEntry, KeyRights, SqlValue, StoreError, Transaction, fields_to_set_back,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::agent_access;
@@ -22,8 +24,8 @@ const CONCURRENCY: u32 = 2;
 /// Maximum number of agent types in the `agent_max` of a project.
 const TYPES_MAX: usize = 64;
 
-/// Settings of a project, in the form of the audit trail.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Settings of a project, as the audit trail shows them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct ProjectSettings {
     tenant: String,
     status: FleetProjectStatus,
@@ -179,9 +181,37 @@ pub(crate) fn patch(
         rights: patched_rights(before.rights.clone(), rights)?,
     };
     after.check()?;
-    if after == before {
-        return Ok(());
+    match after == before {
+        true => Ok(()),
+        false => replace(tx, call, id, &before, &after),
     }
+}
+
+/// Sets back the settings that a change had changed. Fails if one of them is no longer as the change left it.
+pub(crate) fn undo_patch(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    entry: &AuditEntry,
+) -> Result<(), FleetError> {
+    let id = entry.subject.as_str();
+    let before = settings(tx, id)?.ok_or_else(|| not_found("project", id))?;
+    let mut after = before.json();
+    for (name, value) in fields_to_set_back(entry, Some(&before))? {
+        after[name] = value;
+    }
+    let after: ProjectSettings =
+        serde_json::from_value(after).map_err(|_| StoreError::NotUndoable { entry: entry.id })?;
+    replace(tx, call, id, &before, &after)
+}
+
+/// Replaces the settings of a project by others that are valid.
+fn replace(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    id: &str,
+    before: &ProjectSettings,
+    after: &ProjectSettings,
+) -> Result<(), FleetError> {
     if after.status == FleetProjectStatus::Archived && before.status != after.status {
         check_unheld(tx, id)?;
     }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::{Micros, Percentage};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::edition::OtherEdition;
 use super::flow_tally::{FlowTallies, FlowTally};
@@ -20,6 +20,9 @@ pub struct PolicyDiff {
     #[serde(skip_serializing_if = "Option::is_none")]
     other_edition: Option<OtherEdition>,
     by: &'static str,
+    /// Unit of all costs; a journal does not state it.
+    #[serde(serialize_with = "unit_name")]
+    unit: ShownUnit,
     flows: Vec<FlowDiff>,
     /// Number of flows that [`PolicyDiff::keep_top`] left out.
     #[serde(skip_serializing_if = "is_zero")]
@@ -75,6 +78,10 @@ impl DiffColumn {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn unit_name<S: Serializer>(unit: &ShownUnit, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(unit.name())
 }
 
 #[derive(Debug, Serialize)]
@@ -158,6 +165,7 @@ impl PolicyDiff {
         Self {
             other_edition,
             by: recorded.by.map_or("flow", Attribute::name),
+            unit: ShownUnit::default(),
             flows,
             omitted: 0,
             all: RunDiff::new(&all.0, &all.1),
@@ -175,16 +183,21 @@ impl PolicyDiff {
         self.flows.truncate(kept);
     }
 
+    /// Names the unit of the costs.
+    pub fn set_unit(&mut self, unit: ShownUnit) {
+        self.unit = unit;
+    }
+
     /// Writes the comparison as one JSON object.
     pub fn write_json(&self, mut out: impl Write) -> io::Result<()> {
         serde_json::to_writer(&mut out, self)?;
         writeln!(out)
     }
 
-    /// Writes the comparison as a table, with costs in this unit.
-    pub fn write_table(&self, mut out: impl Write, unit: ShownUnit) -> io::Result<()> {
+    /// Writes the comparison as a table.
+    pub fn write_table(&self, mut out: impl Write) -> io::Result<()> {
         let waits = ["wait p50", "wait p95", "wait max"];
-        let mut headings = vec![self.by, "requests", "granted", unit.word(), "refused"];
+        let mut headings = vec![self.by, "requests", "granted", self.unit.word(), "refused"];
         if self.is_by_class() {
             headings.insert(4, "share");
         }

@@ -32,15 +32,4 @@ impl OtherEdition {
              from those that were made"
         )
     }
-
-    /// Adds the field `other_edition` at the beginning of each object of a JSON list. Numbers keep
-    /// all their digits.
-    pub(crate) fn in_each(self, list: &str) -> serde_json::Result<String> {
-        let objects: Vec<&serde_json::value::RawValue> = serde_json::from_str(list)?;
-        let field = serde_json::to_string(&self)?;
-        let with = |object: &&serde_json::value::RawValue| {
-            object.get().replacen('{', &format!("{{\"other_edition\":{field},"), 1)
-        };
-        Ok(format!("[{}]", objects.iter().map(with).collect::<Vec<_>>().join(",")))
-    }
 }

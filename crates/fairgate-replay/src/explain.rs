@@ -83,15 +83,16 @@ impl HistoryCollector {
         text::write(out, unit, &self.id, &self.finished)
     }
 
-    /// Writes the history as one JSON object.
+    /// Writes the history as one JSON object, which names the unit of its costs.
     pub fn write_json(
         &self,
         mut out: impl Write,
+        unit: ShownUnit,
         other_edition: Option<OtherEdition>,
     ) -> io::Result<()> {
         serde_json::to_writer(
             &mut out,
-            &HistoryJson::new(&self.id, &self.finished, other_edition)?,
+            &HistoryJson::new(&self.id, unit, &self.finished, other_edition)?,
         )?;
         writeln!(out)
     }

@@ -7,6 +7,9 @@ use fairgate_core::fairness::{FlowFairness, LagWithBound, NodeFairness};
 use fairgate_journal::explain_text::{got_and_due, strict_order};
 use fairgate_journal::write_fairness;
 
+use serde::Serialize;
+use serde_json::value::RawValue;
+
 use super::edition::OtherEdition;
 use crate::shown_unit::ShownUnit;
 use crate::text_format::safe_name;
@@ -35,17 +38,27 @@ pub fn write_tables(pool: &Pool, unit: ShownUnit, mut out: impl Write) -> io::Re
     write_legend(&nodes, unit, out)
 }
 
-/// Writes the report as one JSON list, in the journal's format.
+/// Writes the report as one JSON list, in the journal's format. Each node names the unit of its counters.
 pub fn write_json(
     pool: &Pool,
+    unit: ShownUnit,
     mut out: impl Write,
     other_edition: Option<OtherEdition>,
 ) -> io::Result<()> {
-    let list = write_fairness(&pool.fairness());
-    match other_edition {
-        Some(other) => writeln!(out, "{}", other.in_each(&list)?),
-        None => writeln!(out, "{list}"),
+    let mut list = with_first_field(&write_fairness(&pool.fairness()), "unit", unit.name())?;
+    if let Some(other) = other_edition {
+        list = with_first_field(&list, "other_edition", other)?;
     }
+    writeln!(out, "{list}")
+}
+
+/// Adds a field as the first one to each object of a JSON list. Numbers keep all their digits.
+fn with_first_field(list: &str, name: &str, value: impl Serialize) -> serde_json::Result<String> {
+    let objects: Vec<&RawValue> = serde_json::from_str(list)?;
+    let value = serde_json::to_string(&value)?;
+    let with =
+        |object: &&RawValue| object.get().replacen('{', &format!("{{\"{name}\":{value},"), 1);
+    Ok(format!("[{}]", objects.iter().map(with).collect::<Vec<_>>().join(",")))
 }
 
 fn heading(node: &NodeFairness) -> String {

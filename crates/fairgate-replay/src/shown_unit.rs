@@ -18,8 +18,20 @@ pub enum ShownUnit {
 
 impl ShownUnit {
     /// All units, with the names that the configuration has for them.
-    pub const NAMES: [(&str, Self); 3] =
-        [("tokens", Self::Tokens), ("worker_time", Self::WorkerTime), ("money", Self::Money)];
+    pub const NAMES: [(&str, Self); 3] = [
+        (Self::Tokens.name(), Self::Tokens),
+        (Self::WorkerTime.name(), Self::WorkerTime),
+        (Self::Money.name(), Self::Money),
+    ];
+
+    /// Returns the unit's name in the configuration, in the API and in reports as JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::WorkerTime => "worker_time",
+            Self::Money => "money",
+        }
+    }
 
     /// Returns the word for the unit in the heading of a column.
     pub fn word(self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Computes the statements and the result of a change of the directory, with the same code for both
 //! databases.
 
-mod undo;
+pub(crate) mod undo;
 
 use fairgate_money::Price;
 use fairgate_time::UnixMicros;

@@ -47,6 +47,7 @@ pub use budget::{
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
 pub use budget_levels::budgets_used;
+pub use change::undo::fields_to_set_back;
 pub use declaration_record::{DeclarationRecord, DeclaredKind, DeclaredSource};
 pub use declarations::{
     DeclarationAction, DeclarationConflict, DeclarationError, DeclarationPlan, DeclarationStep,

@@ -133,7 +133,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     fairness: bool,
 
-    /// Unit of the pool's costs, for headings and sentences: that of `cost.unit` in the pool. A journal does not state it.
+    /// Unit of the pool's costs, for headings, sentences and the field `unit` of --json: that of `cost.unit` in the pool. A
+    /// journal does not state it.
     #[arg(long, value_name = "UNIT", default_value = "tokens", value_parser = shown_unit())]
     unit: ShownUnit,
 
@@ -271,9 +272,10 @@ impl ReplaySession<'_> {
         let mut diff = policy_diff(other, self.args.by, &|task| self.open(task))?.diff;
         let top = self.args.top.map(|top| usize::try_from(top).unwrap_or(usize::MAX));
         diff.keep_top(self.args.sort, top);
+        diff.set_unit(self.args.unit);
         let written = match self.args.json {
             true => diff.write_json(self.output.clone()),
-            false => diff.write_table(self.output.clone(), self.args.unit),
+            false => diff.write_table(self.output.clone()),
         };
         written.context("standard output")
     }
@@ -286,9 +288,10 @@ impl ReplaySession<'_> {
             replayed?;
             anyhow::bail!("{}: there is no request {}", self.args.journal.display(), safe_name(id));
         }
+        let unit = self.args.unit;
         let written = match self.args.json {
-            true => explain.write_json(self.output.clone(), self.other_edition.get()),
-            false => explain.write_words(self.output.clone(), self.args.unit),
+            true => explain.write_json(self.output.clone(), unit, self.other_edition.get()),
+            false => explain.write_words(self.output.clone(), unit),
         };
         written.context("standard output")?;
         replayed.map(drop)
@@ -296,9 +299,12 @@ impl ReplaySession<'_> {
 
     fn print_fairness(&self) -> anyhow::Result<()> {
         let pool = self.replay(&mut SilentListener)?;
+        let unit = self.args.unit;
         let written = match self.args.json {
-            true => fairness::write_json(&pool, self.output.clone(), self.other_edition.get()),
-            false => fairness::write_tables(&pool, self.args.unit, self.output.clone()),
+            true => {
+                fairness::write_json(&pool, unit, self.output.clone(), self.other_edition.get())
+            }
+            false => fairness::write_tables(&pool, unit, self.output.clone()),
         };
         written.context("standard output")
     }

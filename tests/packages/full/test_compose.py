@@ -1,6 +1,7 @@
 """The compose file: up, a flood, shares hold, Prometheus has the numbers, down and up again, and nothing is lost.
 
-The images of PostgreSQL and Prometheus are made from Debian's packages.
+The images of PostgreSQL and Prometheus are made from Debian's packages. That each query of each dashboard gives a series
+is shown in quick/test_dashboard_queries.py.
 """
 
 import json
@@ -19,7 +20,6 @@ from full.conftest import chat, curl, debian_root, free_port, run, until
 
 FLOOD_SECONDS = 15
 WEIGHTS = {"chat": 300, "batch": 100}
-VARIABLES = {"$__rate_interval": "1m", "$pool|-": ".*", "$pool": ".*", "$tenant": ".*", "$project": ".*"}
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +142,6 @@ def test_a_flood_is_shared_and_nothing_is_lost(stack):
     counted = "sum(fairgate_requests_total{outcome=\"completed\"})"
     until("Prometheus has them", lambda: (found := stack.query(counted)) and int(found[0]["value"][1]) >= requests, 30)
     assert len(stack.query("fairgate_tenant_got_tokens")) == 2
-    empty = [query for query in dashboard_queries("gateway", "tenants") if not stack.query(query)]
-    assert set(empty) <= MAY_BE_EMPTY(empty), empty
 
     stack("down")
     assert curl(f"{stack.url}/readyz")[0] == 0
@@ -153,24 +151,3 @@ def test_a_flood_is_shared_and_nothing_is_lost(stack):
     assert chat(stack.url, keys["chat"])[0] == 200, "keys are kept"
     assert stack.query(counted), "Prometheus has kept its numbers, too"
 
-
-def dashboard_queries(*names):
-    for name in names:
-        board = json.loads((PACKAGING / f"grafana/{name}.json").read_text())
-        for panel in board["panels"]:
-            for target in panel.get("targets", []):
-                query = target["expr"]
-                for variable, value in VARIABLES.items():
-                    query = query.replace(variable, value)
-                yield query
-
-
-# Metrics that have no series before something has gone wrong, or of something that this stack does not have.
-WITHOUT_SERIES = [
-    "fairgate_failures_total", "fairgate_refusals_total", "fairgate_tenant_refusals_total",
-    "fairgate_tenant_money_micro_units_total", "fairgate_tier_money_micro_units_total",
-]
-
-
-def MAY_BE_EMPTY(queries):
-    return {query for query in queries if any(name in query for name in WITHOUT_SERIES)}

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tarfile
 
@@ -63,9 +64,70 @@ def test_it_has_what_it_should(debs):
     listed = run("dpkg-deb", "--contents", debs[1]).stdout
     for path in ["./usr/bin/fairgate", "./etc/fairgate/fairgate.yaml", "fairgate.service", "man1/fairgate-key-create.1.gz",
                  "bash-completion/completions/fairgate", "vendor-completions/_fairgate", "vendor_completions.d/fairgate.fish",
-                 "doc/fairgate/copyright", "examples/rules.yml"]:
+                 "doc/fairgate/copyright", "doc/fairgate/THIRD-PARTY-LICENCES.txt", "examples/rules.yml"]:
         assert path in listed, path
     assert "/etc/fairgate/fairgate.yaml" in run("dpkg-deb", "--info", debs[1], "conffiles").stdout
+
+
+#: The steps of the schema at commit 6dedc6a, and the rows that it had written.
+EARLY_SCHEMA = [ROOT / f"crates/fairgate-store/src/migrations/{step}.sqlite.sql" for step in range(1, 7)]
+EARLY_ROWS = ROOT / "crates/fairgate/tests/cli/serve/early_version.sql"
+
+
+def write_early_data(data):
+    """Makes the data folder that a gateway of commit 6dedc6a left."""
+    data.mkdir(parents=True)
+    (data / "admin-token").write_text("the-admin-token-that-an-early-version-made")
+    database = sqlite3.connect(data / "fairgate.db")
+    for step in EARLY_SCHEMA:
+        database.executescript(step.read_text())
+    database.executescript(EARLY_ROWS.read_text().replace("HASH", "00" * 32))
+    database.close()
+
+
+class Machine:
+    """The package in a Debian root, with a configuration of its own."""
+
+    def __init__(self, folder):
+        self.folder, self.port = folder, free_port()
+        self.own = f"listen: 127.0.0.1:{self.port}\ndata_dir: /var/lib/fairgate\n" \
+            "upstreams: [{ name: a, url: \"http://127.0.0.1:9\", slots: 1 }]\npools: [{ name: a, models: [a], workers: [a] }]\n"
+        (folder / "etc/fairgate/fairgate.yaml").write_text(self.own)
+        (folder / "dev").mkdir(exist_ok=True)
+
+    def serve(self):
+        words = ["chroot", self.folder, "/usr/bin/fairgate", "serve", "--config", "/etc/fairgate/fairgate.yaml"]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        ready = f"http://127.0.0.1:{self.port}/readyz"
+        until("it is ready", lambda: curl(ready)[0] == 200 or process.poll() is not None)
+        assert process.poll() is None
+        return process
+
+    def admin(self, *words):
+        url, token = f"http://127.0.0.1:{self.port}", "/var/lib/fairgate/admin-token"
+        return inside(self.folder, "fairgate", *words, "--url", url, "--token-file", token)
+
+
+def stop(process):
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+def test_an_upgrade_takes_over_the_data_of_an_early_version(machine, debs):
+    older, newer = (f"/{deb.name}" for deb in debs)
+    inside(machine, "dpkg", "--install", older)
+    package = Machine(machine)
+    data = machine / "var/lib/fairgate"
+    write_early_data(data)
+    inside(machine, "dpkg", "--install", newer)
+    process = package.serve()
+    assert "chat" in package.admin("tenant", "list")
+    assert "web" in package.admin("project", "list")
+    log = package.admin("log", "--limit", "10", "--json")
+    assert '"ended"' in log and '"in-flight"' in log, log
+    stop(process)
+    inside(machine, "dpkg", "--purge", "fairgate")
+    shutil.rmtree(data)
 
 
 def test_its_life_from_installation_to_purge(machine, debs):
@@ -76,34 +138,17 @@ def test_its_life_from_installation_to_purge(machine, debs):
     assert "fairgate-serve" in inside(machine, "man", "-w", "fairgate-serve")
     data = machine / "var/lib/fairgate"
     data.mkdir(parents=True)
-    port = free_port()
-    own = f"listen: 127.0.0.1:{port}\ndata_dir: /var/lib/fairgate\n" \
-          "upstreams: [{ name: a, url: \"http://127.0.0.1:9\", slots: 1 }]\npools: [{ name: a, models: [a], workers: [a] }]\n"
-    (machine / "etc/fairgate/fairgate.yaml").write_text(own)
-    (machine / "dev").mkdir(exist_ok=True)
+    package = Machine(machine)
 
-    def serve():
-        words = ["chroot", machine, "/usr/bin/fairgate", "serve", "--config", "/etc/fairgate/fairgate.yaml"]
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        until("it is ready", lambda: curl(f"http://127.0.0.1:{port}/readyz")[0] == 200 or process.poll() is not None)
-        assert process.poll() is None
-        return process
-
-    def admin(*words):
-        url, token = f"http://127.0.0.1:{port}", "/var/lib/fairgate/admin-token"
-        return inside(machine, "fairgate", *words, "--url", url, "--token-file", token)
-
-    process = serve()
-    admin("group", "add", "people")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    process = package.serve()
+    package.admin("group", "add", "people")
+    stop(process)
 
     inside(machine, "dpkg", "--install", newer)
-    assert (machine / "etc/fairgate/fairgate.yaml").read_text() == own, "an upgrade keeps the configuration"
-    process = serve()
-    assert "people" in admin("group", "list")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert (machine / "etc/fairgate/fairgate.yaml").read_text() == package.own, "an upgrade keeps the configuration"
+    process = package.serve()
+    assert "people" in package.admin("group", "list")
+    stop(process)
 
     inside(machine, "dpkg", "--remove", "fairgate")
     assert not (machine / "usr/bin/fairgate").exists()

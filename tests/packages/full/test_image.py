@@ -36,10 +36,19 @@ def test_it_has_no_shell_and_no_setuid_file(contents, containers, image):
     names = {member.name.rsplit("/", 1)[-1] for member in contents}
     assert "fairgate" in names and not names & {"sh", "bash", "dash", "busybox"}
     assert [member.name for member in contents if member.mode & 0o6000] == []
-    assert {"LICENSE-MIT", "LICENSE-APACHE"} <= names
+    assert {"LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENCES.txt"} <= names
     facts = json.loads(containers.podman("inspect", image))[0]
     assert facts["Config"]["User"] == "65532:65532"
     assert facts["Healthcheck"]["Test"] == ["CMD", "/usr/bin/fairgate", "health"]
+
+
+def test_the_image_of_the_simulated_model_has_its_licences(containers, sim_image, tmp_path):
+    name = containers.podman("create", sim_image)
+    containers.podman("export", "--output", tmp_path / "root.tar", name)
+    containers.remove(name)
+    with tarfile.open(tmp_path / "root.tar") as archive:
+        names = {member.name.rsplit("/", 1)[-1] for member in archive}
+    assert {"LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENCES.txt"} <= names
 
 
 class Running:

@@ -118,7 +118,7 @@ pub struct FlowWeightBody {
     /// policy.
     #[schema(min_length = 1, max_length = 256)]
     pub flow: String,
-    /// New weight, 1 to 1000000; for a class of deficit round robin, its quantum in the unit of the
+    /// Weight from now on, 1 to 1000000; for a class of deficit round robin, its quantum in the unit of the
     /// pool.
     #[schema(value_type = u64, minimum = 1, maximum = 1_000_000)]
     pub weight: JsonWholeNumber,

@@ -15,6 +15,7 @@ pub(crate) enum WorkPart {
     LedgerWriter,
     Core,
     Gate,
+    History,
     Settlement,
     RowLine,
     Metrics,
@@ -37,6 +38,7 @@ impl WorkPart {
             Self::LedgerWriter => "SQLite's writer thread",
             Self::Core => "pool: the core's decisions",
             Self::Gate => "pool: gate and task",
+            Self::History => "history: counts of flows, samples",
             Self::Settlement => "settlement: end of the attempt, bill, row",
             Self::RowLine => "the row's line: JSON, checksum, spool",
             Self::Metrics => "metrics",
@@ -55,9 +57,14 @@ impl WorkPart {
     }
 }
 
-/// Parts of paths, each with the part of the work whose code is below such a path. The first that matches decides.
-const PATHS: [(&str, WorkPart); 39] = [
+/// Pieces of paths, and the part whose code is below them. The first that matches decides.
+const PATHS: [(&str, WorkPart); 43] = [
     ("/fairgate-core/", WorkPart::Core),
+    // What the history needs of each request, and its samples. They have no switch, so this is how their cost is known.
+    ("/fairgate-history/", WorkPart::History),
+    ("/fairgate-control/src/live/pool_histories", WorkPart::History),
+    ("/fairgate-runtime/src/flow_totals", WorkPart::History),
+    ("/fairgate-runtime/src/flow_counts", WorkPart::History),
     ("/fairgate-runtime/", WorkPart::Gate),
     ("/fairgate-journal/", WorkPart::Gate),
     ("/fairgate-store/", WorkPart::RowLine),
@@ -176,6 +183,9 @@ mod tests {
                 std,
                 WorkPart::WorkerTimeMeter,
             ),
+            ("a", "/crates/fairgate-history/src/ring.rs", std, WorkPart::History),
+            ("a", "/crates/fairgate-runtime/src/flow_totals.rs", std, WorkPart::History),
+            ("a", "/crates/fairgate-runtime/src/gate.rs", std, WorkPart::Gate),
             ("a", "/crates/fairgate-proxy/src/worker_time.rs", std, WorkPart::WorkerTimeMeter),
             ("a", "/r/http-1.5.0/src/header/map.rs", std, WorkPart::Headers),
             ("a", "/r/http-body-1.1.0/src/lib.rs", std, WorkPart::HyperTokio),

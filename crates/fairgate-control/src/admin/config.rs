@@ -64,6 +64,9 @@ pub(super) async fn show(State(app): State<Arc<ControlPlane>>, _: AdminCaller) -
 pub(super) struct PoolPolicyBody {
     /// Name of the pool, as in the configuration.
     pool: String,
+    /// Unit in which the pool's scheduler counts, and so that of the quanta in `drr` nodes: `tokens`, `worker_time`
+    /// (microseconds of a full worker) or `money` (micro-units).
+    unit: &'static str,
     /// Root of the tree.
     root: PolicyNodeBody,
 }
@@ -87,5 +90,6 @@ pub(super) async fn policy(
     let newest = app.snapshots.newer_than(&pool, Instant::now()).await?;
     let directory = app.data.identity.directory();
     let root = PolicyTreeBuilder::new(&newest.snapshot, &directory).root();
-    Ok(Json(PoolPolicyBody { pool: name, root }))
+    let unit = pool.setup().unit().name();
+    Ok(Json(PoolPolicyBody { pool: name, unit, root }))
 }

@@ -9,8 +9,7 @@ use fairgate_core::units::Weight;
 /// Settings of one flow in one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowSettings {
-    /// Weight or, in a drr node, the quantum in the unit of the pool; `None` if the node has no
-    /// weights.
+    /// Weight or, in a drr node, the quantum in the unit of the pool; `None` if the node has no weights.
     pub(super) weight: Option<u64>,
     /// Maximum number of requests in flight; `None` for no maximum.
     pub(super) cap: Option<u64>,

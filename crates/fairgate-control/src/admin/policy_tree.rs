@@ -51,8 +51,7 @@ pub(super) struct PolicyFlowBody {
     name: Option<String>,
     /// Name that the owner gave a key; null for other flows.
     label: Option<String>,
-    /// Weight or, in a `drr` node, the quantum in the unit of the pool; null in `load` and `bands`
-    /// nodes.
+    /// Weight or, in a `drr` node, the quantum in the unit of the pool; null in `load` and `bands` nodes.
     weight: Option<u64>,
     /// Maximum number of requests in flight; null for no maximum.
     cap: Option<u64>,

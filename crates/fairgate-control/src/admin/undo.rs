@@ -12,6 +12,7 @@ use axum::Json;
 use axum::extract::State;
 use fairgate_api::admin::FlowAttribute;
 use fairgate_core::units::Weight;
+use fairgate_proxy::pools::{AddedWorker, ChangeEffect, OverloadThresholds};
 use fairgate_runtime::GateChangeError;
 use fairgate_store::{AuditEntry, AuditQuery, DirectoryChange};
 use http::StatusCode;
@@ -24,7 +25,7 @@ use super::auth::AdminCaller;
 use super::change::change;
 use super::path::PathName;
 use super::pools::{note_change, pool_by_name, refused, settings_now};
-use super::workers::set_drained_again;
+use super::workers::{self, set_drained_again};
 use crate::control_plane::ControlPlane;
 
 /// A change that was undone.
@@ -59,8 +60,14 @@ struct DrainEntry {
     drained: bool,
 }
 
-/// Returns true if changes of this kind can be undone. Entries of an earlier version may lack the
-/// state before the change, and then cannot be undone.
+/// Thresholds of a worker's engine in the audit entry of their change.
+#[derive(Debug, Deserialize)]
+struct OverloadEntry {
+    worker: String,
+    overload: Option<OverloadThresholds>,
+}
+
+/// Returns true if changes of this kind can be undone. Entries of an earlier version may lack the state before.
 pub(super) fn is_undoable(entry: &AuditEntry) -> bool {
     let kinds = [
         "group.patch",
@@ -73,7 +80,14 @@ pub(super) fn is_undoable(entry: &AuditEntry) -> bool {
         "pool.resume",
         "worker.drain",
         "worker.undrain",
+        "worker.overload",
+        "project.patch",
+        "task.pause",
+        "task.resume",
     ];
+    if entry.action == "worker.add" {
+        return entry.after.is_some();
+    }
     let has_weight = |state: &Value| entry.action != "pool.weight" || state["weight"].is_u64();
     kinds.contains(&entry.action.as_str())
         && entry.before.as_ref().is_some_and(has_weight)
@@ -110,6 +124,10 @@ pub(super) async fn undo(
     }
     match entry.action.as_str() {
         "worker.drain" | "worker.undrain" => undo_drain(&app, &admin, &entry).await?,
+        "worker.add" | "worker.overload" => undo_worker(&app, &admin, &entry).await?,
+        "project.patch" | "task.pause" | "task.resume" => {
+            app.fleet.undo(&admin.actor, entry.clone()).await?;
+        }
         action if action.starts_with("pool.") => undo_flow(&app, &admin, &entry).await?,
         _ => {
             let entry = Box::new(entry.clone());
@@ -194,6 +212,31 @@ async fn undo_drain(
     }
 }
 
+/// Removes a worker that was added, or sets back its thresholds.
+async fn undo_worker(
+    app: &ControlPlane,
+    admin: &AdminCaller,
+    entry: &AuditEntry,
+) -> Result<(), ApiError> {
+    let (pools, audit) = (&app.data.pools, workers::audit(app, admin));
+    let _one_at_a_time = app.pool_changes.lock().await;
+    let changed = if entry.action == "worker.add" {
+        let added: AddedWorker = read(entry, entry.after.as_ref())?;
+        pools.remove_added_worker(&added, audit).await?
+    } else {
+        let (before, after): (OverloadEntry, OverloadEntry) =
+            (read(entry, entry.before.as_ref())?, read(entry, entry.after.as_ref())?);
+        if pools.overload_of(&after.worker).await != after.overload {
+            return Err(changed_since(entry));
+        }
+        pools.set_overload(&entry.subject, &after.worker, before.overload, audit).await?
+    };
+    match changed {
+        ChangeEffect::Yes => Ok(()),
+        ChangeEffect::No => Err(changed_since(entry)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -215,6 +258,8 @@ mod tests {
         assert!(!is_undoable(&AuditEntry { before: None, ..old.clone() }));
         let unknown = AuditEntry { action: "pool.weight".into(), ..old.clone() };
         assert!(!is_undoable(&unknown), "the weight before is not known");
+        let added = AuditEntry { action: "worker.add".into(), before: None, ..old.clone() };
+        assert!(is_undoable(&added), "there was no worker before");
         assert!(!is_undoable(&AuditEntry { action: "key.revoke".into(), ..old }));
     }
 }

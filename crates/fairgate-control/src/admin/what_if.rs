@@ -102,6 +102,8 @@ pub(super) struct WhatIfWeight {
 pub(super) struct WhatIfResultSchema {
     /// Attribute whose values are the flows.
     by: String,
+    /// Unit of `tokens`: `tokens`, `worker_time` (microseconds of a full worker) or `money` (micro-units).
+    unit: String,
     /// The flows, sorted by name.
     flows: Vec<WhatIfFlowSchema>,
     /// Results of all flows together.
@@ -149,7 +151,7 @@ pub(super) struct WhatIfRunsSchema {
 pub(super) struct WhatIfRunSchema {
     /// Number of granted requests.
     granted: u64,
-    /// Tokens of the granted requests.
+    /// Sum of the costs of the granted requests, in the `unit` of the result.
     tokens: u64,
     /// Number of requests that were rejected or expired.
     refused: u64,
@@ -169,6 +171,9 @@ pub(super) struct RequestJournalBody {
     /// granted before the next request, and how it ended. If there is no history, one sentence says
     /// why.
     story: Vec<String>,
+    /// Unit of all costs and counters of the history, also of those whose names end in `_tokens`: `tokens`, `worker_time`
+    /// (microseconds of a full worker) or `money` (micro-units). Null if there is no history.
+    unit: Option<&'static str>,
     /// History with all numbers, as `fairgate replay --explain --json` prints it; null if there is none.
     #[schema(value_type = Option<Object>)]
     history: Option<Value>,
@@ -177,9 +182,8 @@ pub(super) struct RequestJournalBody {
 /// Replays the requests of a time range under another policy, or with other weights, and compares
 /// the results of each flow.
 ///
-/// Takes up to some seconds. Only one replay runs at a time. The response equals what `fairgate
-/// replay --diff --json` prints for the same files. The header `x-fairgate-journal-lines` has the
-/// number of lines that were read.
+/// Takes up to some seconds. One runs at a time. The response equals what `fairgate replay --diff --json --unit UNIT` prints
+/// for the same files and the unit of the pool. The header `x-fairgate-journal-lines` has the number of lines that were read.
 #[utoipa::path(
     post, path = "/api/v1/what-if", tag = "operation", request_body = WhatIfRequest,
     responses(
@@ -203,11 +207,12 @@ pub(super) async fn what_if(
         since: asked.since.map(|since| since.at(now)),
         until: Some(asked.until.map_or(now, |until| until.at(now))),
     };
-    let by = asked.by.map(Attribute::from);
+    let (by, unit) = (asked.by.map(Attribute::from), shown_unit(handle.setup().unit()));
     let (began, lines_max) = (Instant::now(), app.journal_lines_max());
     let (text, lines) = look(&app, move || {
         let plan = ReplayPlan::of_folder(&folder, range)?.with_lines_max(lines_max);
-        let DiffRun { diff, lines } = policy_diff(&other, by, &|_| ReplayJournal::open(&plan))?;
+        let DiffRun { mut diff, lines } = policy_diff(&other, by, &|_| ReplayJournal::open(&plan))?;
+        diff.set_unit(unit);
         let mut text = Vec::new();
         diff.write_json(&mut text).map_err(ReplayError::Output)?;
         Ok((text, lines))
@@ -321,8 +326,17 @@ pub(super) async fn request_journal(
     history(&app, &rows).await.map(Json)
 }
 
+/// Returns the unit in which replay shows the costs of a pool that counts in this unit.
+fn shown_unit(unit: CostUnit) -> ShownUnit {
+    match unit {
+        CostUnit::Tokens => ShownUnit::Tokens,
+        CostUnit::WorkerTime => ShownUnit::WorkerTime,
+        CostUnit::Money => ShownUnit::Money,
+    }
+}
+
 /// Returns the unit in which the scheduler counted an attempt. The pool may count in another unit now.
-fn shown_unit(app: &ControlPlane, pool: &str, row: &AttemptRow) -> ShownUnit {
+fn unit_of_attempt(app: &ControlPlane, pool: &str, row: &AttemptRow) -> ShownUnit {
     if row.price_set.is_some() {
         return ShownUnit::WorkerTime;
     }
@@ -337,7 +351,8 @@ fn shown_unit(app: &ControlPlane, pool: &str, row: &AttemptRow) -> ShownUnit {
 }
 
 async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJournalBody, ApiError> {
-    let none = |sentence: String| RequestJournalBody { story: vec![sentence], history: None };
+    let none =
+        |sentence: String| RequestJournalBody { story: vec![sentence], unit: None, history: None };
     let last = rows.iter().find(|row| row.last).or(rows.first());
     let Some((row, pool)) = last.and_then(|row| Some((row, row.pool.as_deref()?))) else {
         return Ok(none("it reached no pool, so no journal tells of it".to_owned()));
@@ -357,7 +372,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         until: Some(UnixMicros(row.started_at.0.saturating_add(took).saturating_add(MARGIN_US))),
     };
     let (id, lines_max) = (row.request.clone(), app.journal_lines_max());
-    let unit = shown_unit(app, pool, row);
+    let unit = unit_of_attempt(app, pool, row);
     let found = look(app, move || {
         let plan = ReplayPlan::of_folder(&folder, range).or_else(|error| match error {
             // The request came within the margin after the journal's beginning.
@@ -382,7 +397,8 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
         collector.finish();
         let (mut words, mut json) = (Vec::new(), Vec::new());
         collector.write_words(&mut words, unit).map_err(ReplayError::Output)?;
-        collector.write_json(&mut json, journal.other_edition()).map_err(ReplayError::Output)?;
+        let other = journal.other_edition();
+        collector.write_json(&mut json, unit, other).map_err(ReplayError::Output)?;
         let is_empty = collector.is_empty();
         Ok(if is_empty { Err(String::new()) } else { Ok((words, json)) })
     });
@@ -394,6 +410,7 @@ async fn history(app: &ControlPlane, rows: &[AttemptRow]) -> Result<RequestJourn
                 .filter(|line| !line.is_empty())
                 .map(str::to_owned)
                 .collect(),
+            unit: Some(unit.name()),
             history: serde_json::from_slice(&json).ok(),
         },
         Err(reason) if reason.is_empty() => {

@@ -105,6 +105,7 @@ pub(super) async fn add(
 ) -> Result<(StatusCode, Json<WorkerBody>), ApiError> {
     let worker = checked_worker(new, &pool)?;
     let name = worker.name.clone();
+    let _one_at_a_time = app.pool_changes.lock().await;
     let changed = app.data.pools.add_worker(worker, audit(&app, &admin)).await?;
     let status = match changed {
         ChangeEffect::Yes => StatusCode::CREATED,
@@ -169,6 +170,7 @@ pub(super) async fn patch(
     JsonBody(patch): JsonBody<WorkerPatch>,
 ) -> Result<Json<WorkerBody>, ApiError> {
     let overload = patch.overload.map(checked_overload).transpose()?;
+    let _one_at_a_time = app.pool_changes.lock().await;
     let changed =
         app.data.pools.set_overload(&pool, &worker, overload, audit(&app, &admin)).await?;
     log_worker_change(
@@ -203,6 +205,7 @@ pub(super) async fn remove(
     WorkerPath { pool, worker }: WorkerPath,
     QueryParams(WorkerRemovalQuery { now }): QueryParams<WorkerRemovalQuery>,
 ) -> Result<StatusCode, ApiError> {
+    let _one_at_a_time = app.pool_changes.lock().await;
     let removal = if now { WorkerRemoval::Now } else { WorkerRemoval::Drained };
     let changed =
         app.data.pools.remove_worker(&pool, &worker, removal, audit(&app, &admin)).await?;
@@ -235,7 +238,7 @@ pub(super) async fn set_drained_again(
     Ok(changed == ChangeEffect::Yes)
 }
 
-fn audit<'a>(app: &'a ControlPlane, admin: &'a AdminCaller) -> WorkerAudit<'a> {
+pub(super) fn audit<'a>(app: &'a ControlPlane, admin: &'a AdminCaller) -> WorkerAudit<'a> {
     WorkerAudit { store: &app.data.store, actor: &admin.actor }
 }
 

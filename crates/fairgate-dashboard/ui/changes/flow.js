@@ -75,7 +75,7 @@ export function openWeight(change) {
       if (!weight) return [];
       const due = dueWithWeight(row, siblings, weight);
       const share = due === null ? 'Due changes at once' : `Due ${percent(row.weight_share ?? row.due_share)} → ${percent(due)} of the pool, of those that want something now`;
-      return [`${share}; nothing in flight is cut off.`, wherePartOf(by, pool), by === 'project' ? 'Undo is not offered for projects; set the weight again instead.' : ''];
+      return [`${share}; nothing in flight is cut off.`, wherePartOf(by, pool)];
     },
     submit: 'Set the weight',
     run: async (values) => {
@@ -107,7 +107,7 @@ async function setWeight(pool, by, flow, weight, before) {
     await make('POST', at`/pools/${pool}/weight`, { by, flow, weight }, { label, action: 'pool.weight', object: pool, part: flow, subject: flow });
     return;
   }
-  await make('PATCH', HOMES[by](flow), { weight }, by === 'project' ? null : { label, action: `${by}.patch`, object: flow, subject: flow });
+  await make('PATCH', HOMES[by](flow), { weight }, { label, action: `${by}.patch`, object: flow, subject: flow });
 }
 
 /** @param {FlowChange} change */

@@ -59,7 +59,9 @@ export function openAction(id, action, question = null) {
     isDangerous,
     run: async (values) => {
       const reason = values.reason?.trim();
-      await make('POST', at`/tasks/${id}/actions`, { action, ...(reason ? { reason } : {}) }, null);
+      const undoable = action === 'pause' || action === 'resume';
+      const audited = { label: action === 'pause' ? 'Paused' : 'Resumed', action: `task.${action}`, object: id, subject: id };
+      await make('POST', at`/tasks/${id}/actions`, { action, ...(reason ? { reason } : {}) }, undoable ? audited : null);
       return null;
     },
   });
@@ -73,7 +75,7 @@ function openAnswer(id, question) {
   openDialog({
     title: html`Answer ${name(id)}`,
     fields: [{ name: 'text', label: question || 'Answer', type: 'area', isRequired: true }],
-    consequences: () => ['The task is ready again, and whoever takes it gets question and answer.'],
+    consequences: () => ['The task is ready again, and whoever takes it gets question and answer.', 'This cannot be undone.'],
     submit: 'Send the answer',
     run: async (values) => {
       await make('POST', at`/tasks/${id}/actions`, { action: 'answer', text: values.text }, null);

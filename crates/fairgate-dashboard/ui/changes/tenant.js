@@ -14,7 +14,7 @@ export function openNewTenant(groups) {
       { name: 'group', label: 'Group', isRequired: true, type: 'select', choices: groups.map((group) => [group, group]), value: groups[0] ?? '' },
       { name: 'weight', label: 'Weight', type: 'number', min: 1, max: 1_000_000, value: '100' },
     ],
-    consequences: () => ['It gets a share as soon as it has a key and sends something. Add a key on its page.'],
+    consequences: () => ['It gets a share as soon as it has a key and sends something. Add a key on its page.', 'This cannot be undone; it can be disabled.'],
     submit: 'Add the tenant',
     run: async (values) => {
       await make('POST', at`/tenants`, { name: values.name.trim(), group: values.group, weight: wholeNumber(values.weight) ?? 100 }, null);

@@ -56,7 +56,7 @@ export function openOverload(pool, worker) {
     submit: 'Set the thresholds',
     run: async (values) => {
       const overload = thresholds(wholeNumber(values.waiting), wholeNumber(values.cache));
-      await make('PATCH', path, { overload }, null);
+      await make('PATCH', path, { overload }, { label: `Thresholds set in ${pool}`, action: 'worker.overload', object: pool, part: worker.name, subject: worker.name });
       return null;
     },
   });
@@ -89,12 +89,12 @@ export function openNewWorker(pool, workers) {
       { name: 'like', label: 'Like', type: 'select', choices: workers.map((worker) => [worker.name, worker.name]), value: workers[0]?.name ?? '', help: 'It gets this worker’s models and settings.' },
       { name: 'slots', label: 'Slots', type: 'number', min: 1, unit: 'requests in flight', help: 'Empty: as the other one.' },
     ],
-    consequences: () => ['It takes requests as soon as its health check passes. It is not written into the file: after a restart it is gone.'],
+    consequences: () => ['It takes requests as soon as its health check passes. It is not written into the file, but kept over restarts.'],
     submit: 'Add the worker',
     run: async (values) => {
       const slots = wholeNumber(values.slots);
       const body = { name: values.name.trim(), url: values.url.trim(), like: values.like, ...(slots ? { slots } : {}) };
-      await make('POST', at`/pools/${pool}/workers`, body, null);
+      await make('POST', at`/pools/${pool}/workers`, body, { label: `Added to ${pool}`, action: 'worker.add', object: pool, part: body.name, subject: body.name });
       return null;
     },
   });

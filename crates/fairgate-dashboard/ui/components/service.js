@@ -1,6 +1,6 @@
 /**
- * Amounts of service in the unit of a pool: weighted tokens, or the time of a full worker. No number of a pool's flows
- * stands without its unit.
+ * Amounts of service in the unit of a pool: weighted tokens, the time of a full worker, or micro-units of money. No
+ * number of a pool's flows stands without its unit.
  */
 import { html } from '../vendor/lit-html/lit-html.js';
 import { count, duration, signed, signedDuration } from '../core/format.js';
@@ -20,6 +20,7 @@ function isTime(unit) {
  * @param {string | undefined} unit as the API names it
  */
 export function unitName(unit) {
+  if (unit === 'money') return 'micro-units of money';
   return isTime(unit) ? 'worker time' : 'tokens';
 }
 
@@ -60,7 +61,7 @@ export function amountDifference(value, unit) {
 }
 
 /**
- * Draws an amount with its unit: `412 000 tokens`, `2.1 s of worker time`.
+ * Draws an amount with its unit: `412 000 tokens`, `2.1 s of worker time`, `1 200 micro-units of money`.
  * @param {MaybeNumber} value
  * @param {string | undefined} unit
  */
@@ -88,5 +89,5 @@ export function serviceText(value, unit) {
 
 /** @param {string | undefined} unit */
 function unitAfter(unit) {
-  return isTime(unit) ? ' of worker time' : ' tokens';
+  return isTime(unit) ? ' of worker time' : ` ${unitName(unit)}`;
 }

@@ -56,14 +56,6 @@ export function percent(fraction) {
 }
 
 /**
- * Formats parts per million as a percentage.
- * @param {MaybeNumber} ppm
- */
-export function percentOfPpm(ppm) {
-  return percent(isNumber(ppm) ? ppm / 1e6 : null);
-}
-
-/**
  * Formats a length of time with two digits that count: `0.4 ms`, `41 ms`, `0.41 s`, `2.1 s`, `41 s`, `12 min`, `5 h`.
  * @param {MaybeNumber} microseconds
  * @returns {string}

@@ -19,7 +19,7 @@ const LOOKED_AT = 20;
  * @typedef {object} AuditedChange
  * @property {string} label what was done, such as `Capped at 8`
  * @property {string} action the audit trail's word, such as `tenant.patch`
- * @property {string} object the audit trail's subject: the tenant, group, key or pool
+ * @property {string} object the audit trail's subject: the tenant, group, key, project, task or pool
  * @property {string} [part] flow or worker of the pool that was changed
  * @property {string} subject what was changed, for people
  *
@@ -64,7 +64,7 @@ export async function newestAudit() {
  */
 export async function offerUndo({ label, action, object, part, subject }, after) {
   const { items } = await read(at`/audit`, { action, subject: object, limit: LOOKED_AT });
-  const isIt = (/** @type {Api.AuditEntry} */ entry) => entry.id > after && entry.undo && (part === undefined || [entry.after?.flow, entry.after?.worker].includes(part));
+  const isIt = (/** @type {Api.AuditEntry} */ entry) => entry.id > after && entry.undo && (part === undefined || [entry.after?.flow, entry.after?.worker, entry.after?.name].includes(part));
   const entry = items.find(isIt);
   undo.problem = null;
   if (entry) keep([{ label, action, subject, at: Date.now(), audit: entry.id }, ...undo.entries]);

@@ -1,7 +1,7 @@
 /** Fleet: projects with due and got, the board of tasks by state, the agents, and one task. */
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { at, read } from '../core/api.js';
-import { duration, moment, percentOfPpm, several } from '../core/format.js';
+import { duration, moment, percent, several } from '../core/format.js';
 import { onEvent } from '../core/live.js';
 import { Resource } from '../core/resource.js';
 import { href } from '../core/router.js';
@@ -79,22 +79,21 @@ class FleetPage {
   sentence(fleet) {
     const people = this.tasks.value?.get('WAITING_INPUT')?.length ?? 0;
     const [first] = [...fleet.projects].sort((a, b) => b.used - a.used);
-    const owed = first && first.target_ppm !== null && first.target_ppm !== undefined ? html`; ${name(first.id)} has ${percentOfPpm(first.share_ppm)} of the ${percentOfPpm(first.target_ppm)} that it is due` : nothing;
+    const owed = first && first.due_share !== null && first.due_share !== undefined ? html`; ${name(first.id)} has ${percent(first.got_share)} of the ${percent(first.due_share)} that it is due` : nothing;
     return html`${number(fleet.used)} tokens in ${duration(fleet.window_s * 1e6)}${owed}. ${people === 0 ? 'No task waits for a person.' : `${several(people, 'task waits', 'tasks wait')} for a person.`}`;
   }
 
   /** @returns {import('../components/table.js').Column<Api.ProjectView>[]} */
   columns() {
-    const part = (/** @type {number | null | undefined} */ ppm) => (ppm === null || ppm === undefined ? null : ppm / 1e6);
     return [
       { id: 'project', title: 'project', cell: (row) => name(row.id), order: (row) => row.id },
       { id: 'status', title: 'status', cell: (row) => stateBadge(row.status) },
-      { id: 'due', title: 'due', isNumber: true, cell: (row) => share(part(row.target_ppm)), order: (row) => row.target_ppm },
-      { id: 'got', title: 'got', isNumber: true, cell: (row) => share(part(row.share_ppm)), order: (row) => row.share_ppm },
-      { id: 'bar', title: 'got ▇ / due │', cell: (row) => shareBar(part(row.share_ppm), part(row.target_ppm)) },
+      { id: 'due', title: 'due', isNumber: true, cell: (row) => share(row.due_share), order: (row) => row.due_share },
+      { id: 'got', title: 'got', isNumber: true, cell: (row) => share(row.got_share), order: (row) => row.got_share },
+      { id: 'bar', title: 'got ▇ / due │', cell: (row) => shareBar(row.got_share, row.due_share) },
       { id: 'used', title: 'tokens used', isNumber: true, cell: (row) => number(row.used), order: (row) => row.used },
       { id: 'reserved', title: 'set aside', isNumber: true, cell: (row) => number(row.reserved), help: 'tokens that running tasks may still use' },
-      { id: 'budget', title: 'budget', isNumber: true, cell: (row) => number(row.budget) },
+      { id: 'budget', title: 'budget', isNumber: true, cell: (row) => number(row.budget), help: 'tokens in the window' },
       { id: 'ready', title: 'ready', isNumber: true, cell: (row) => number(row.ready), order: (row) => row.ready },
       { id: 'running', title: 'running', isNumber: true, cell: (row) => html`${number(row.running)}/${number(row.concurrency)}`, order: (row) => row.running },
     ];

@@ -101,8 +101,8 @@ function levels(waiting, unit) {
       { id: 'in_flight', title: 'in flight', isNumber: true, cell: (level) => number(level.in_flight) },
       { id: 'got', title: `got, ${unitName(unit)}`, isNumber: true, cell: (level) => amount(level.got, unit) },
       { id: 'due', title: `due, ${unitName(unit)}`, isNumber: true, cell: (level) => amount(level.due, unit) },
-      { id: 'difference', title: 'difference', isNumber: true, cell: (level) => amountDifference(level.difference, unit) },
-      { id: 'bound', title: 'bound, ±', isNumber: true, cell: (level) => amount(level.bound, unit) },
+      { id: 'difference', title: `difference, ${unitName(unit)}`, isNumber: true, cell: (level) => amountDifference(level.difference, unit) },
+      { id: 'bound', title: `bound, ± ${unitName(unit)}`, isNumber: true, cell: (level) => amount(level.bound, unit) },
     ],
   });
 }
@@ -123,9 +123,9 @@ function ledger(attempts) {
       { id: 'first', title: 'first token', isNumber: true, cell: (row) => time(row.first_token_us) },
       { id: 'total', title: 'total', isNumber: true, cell: (row) => time(row.total_us) },
       { id: 'estimate', title: 'expected tokens', isNumber: true, cell: (row) => number(row.estimate_tokens) },
-      { id: 'input', title: 'input', isNumber: true, cell: (row) => number(row.input_tokens) },
-      { id: 'output', title: 'output', isNumber: true, cell: (row) => number(row.output_tokens) },
-      { id: 'charged', title: 'charged', isNumber: true, cell: (row) => number(row.charged_tokens) },
+      { id: 'input', title: 'input tokens', isNumber: true, cell: (row) => number(row.input_tokens) },
+      { id: 'output', title: 'output tokens', isNumber: true, cell: (row) => number(row.output_tokens) },
+      { id: 'charged', title: 'tokens charged', isNumber: true, cell: (row) => number(row.charged_tokens) },
       { id: 'money', title: 'money', isNumber: true, cell: (row) => row.money },
     ],
   });

@@ -3,7 +3,7 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { at, change, ApiFailure } from '../core/api.js';
 import { connection } from '../core/connection.js';
 import { count, duration, exact, isNumber, several } from '../core/format.js';
-import { live, livePools } from '../core/live.js';
+import { livePools } from '../core/live.js';
 import { mayChange } from '../core/session.js';
 import { requestUpdate } from '../core/update.js';
 import { wholeNumber } from '../components/dialog.js';
@@ -113,7 +113,6 @@ class WhatIfPage {
     const what = this.kind === 'weight' ? { weights: [{ by: this.by, flow: this.flow.trim(), weight }] } : { policy_file: this.policy };
     try {
       this.result = await change('POST', at`/what-if`, { pool: this.pool, since, ...(this.kind === 'weight' ? { by: this.by } : {}), ...what });
-      this.unit = live.pools.get(this.pool)?.unit ?? 'tokens';
       this.begins = since === this.since ? null : since;
       this.order.sortAgain();
     } catch (error) {
@@ -148,7 +147,7 @@ class WhatIfPage {
       { id: 'flow', title: this.result?.by ?? 'flow', cell: (row) => name(row.flow), order: (row) => row.flow },
       { id: 'requests', title: 'requests', isNumber: true, cell: (row) => count(row.requests), order: (row) => row.requests },
       { id: 'granted', title: 'granted', isNumber: true, cell: pair('granted', count), order: (row) => row.what_if.granted },
-      { id: 'tokens', title: unitName(this.unit), isNumber: true, cell: pair('tokens', formatOfUnit(this.unit)), order: (row) => row.what_if.tokens },
+      { id: 'tokens', title: unitName(this.result?.unit), isNumber: true, cell: pair('tokens', formatOfUnit(this.result?.unit)), order: (row) => row.what_if.tokens },
       { id: 'refused', title: 'refused', isNumber: true, cell: pair('refused', count), order: (row) => row.what_if.refused },
       { id: 'wait_p50', title: 'wait p50', isNumber: true, cell: pair('wait_p50_us', duration), order: (row) => row.what_if.wait_p50_us },
       { id: 'wait_p95', title: 'wait p95', isNumber: true, cell: pair('wait_p95_us', duration), order: (row) => row.what_if.wait_p95_us },

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fairgate_config::QuotaConfig;
+use fairgate_core::event::Event;
 use fairgate_store::{DirectoryChange, DirectoryLimits, GroupPatch};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use crate::hosted::{CHAT, hosted};
 use crate::support::client::{Answer, get, post};
 use crate::support::scripted::{Call, Scripted};
 use crate::support::{House, SOON, beside, house_with};
+use crate::worker_time::{replayed, served, snapshot};
 
 const GOOD: &str = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":2,"completion_tokens":1}}"#;
 
@@ -403,8 +405,33 @@ async fn core_workers(house: &House) -> Vec<String> {
     names
 }
 
-/// With a second model, the upstream becomes one worker for each model. Requests on the former
-/// worker finish. A reload back gives one worker again.
+/// The journal names the workers of an account as the pool does, so a replay leads to the same state.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_with_a_worker_for_each_model_replays() {
+    let provider = Provider::start(|_, call| good(call, 60_000)).await;
+    let house = two_models(&provider.url, |_| {}).await;
+    for model in ["fast", "slow", "fast"] {
+        let answer = asking(&house, &house.key, model).await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK);
+    }
+    house.quiet().await;
+    assert_eq!(core_workers(&house).await, ["sim/fast", "sim/slow"]);
+    let before = snapshot(&house).await;
+    let folder = house.folder;
+    house.gateway.drain(SOON).await;
+    let (events, after) = replayed(&folder);
+    let allowed = events.iter().filter_map(|event| match event {
+        Event::Submit(submit) => submit.allow.as_deref().map(|names| names.join(" ")),
+        _ => None,
+    });
+    assert_eq!(allowed.collect::<Vec<_>>(), ["sim/fast", "sim/slow", "sim/fast"]);
+    assert_eq!(served(&after), served(&before));
+    assert_eq!((after.ticks, after.grants), (before.ticks, before.grants));
+    assert_eq!(after.requests.len(), 0);
+}
+
+/// With a second model the upstream becomes one worker for each; what runs on the one before finishes, and a reload
+/// back gives one worker again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_from_one_model_to_two_and_back_finishes_what_runs() {
     let held: Arc<Mutex<Vec<Call>>> = Arc::default();

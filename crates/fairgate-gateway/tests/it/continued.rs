@@ -1,7 +1,9 @@
 //! Tests that a tenant can continue only its own responses.
 
+use fairgate_config::Secret;
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_store::{DirectoryLimits, KeyHash, KeyRights, Store, StoreOptions, UsageSource};
+use fairgate_testkit::postgres_server::PostgresServer;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -20,9 +22,12 @@ async fn answered(
     answer: &str,
 ) -> Answer {
     let (question, addr) = (post(RESPONSES, body).key(key), house.gateway.addr());
-    let asking = tokio::spawn(async move { question.ask(addr).await });
+    let mut asking = tokio::spawn(async move { question.ask(addr).await });
     let framing = if body["stream"] == true { "text/event-stream" } else { "application/json" };
-    upstream.call().await.answer(200, framing, answer.to_owned());
+    tokio::select! {
+        call = upstream.call() => call.answer(200, framing, answer.to_owned()),
+        refused = &mut asking => panic!("it did not reach the upstream: {}", refused.unwrap().text()),
+    }
     asking.await.unwrap()
 }
 
@@ -193,9 +198,23 @@ async fn things_of_the_account_need_a_right() {
 /// A gateway that is restarted on the same data still knows which tenant owns which id.
 #[tokio::test]
 async fn ids_survive_a_restart() {
+    ids_survive(None).await;
+}
+
+#[tokio::test]
+async fn ids_survive_a_restart_on_postgresql() {
+    let server = PostgresServer::start_for_tests().expect("PostgreSQL");
+    let database = server.create_database().await.expect("a database");
+    ids_survive(Some(&server.socket_url(&database))).await;
+}
+
+async fn ids_survive(database: Option<&str>) {
     let mut upstream = Scripted::start().await;
     let folder = Folder::new();
-    let config = config(&folder, &upstream.url());
+    let mut config = config(&folder, &upstream.url());
+    if let Some(url) = database {
+        config.store.url = Secret::new(url);
+    }
     let house = house_in(folder, config.clone(), DirectoryLimits::default()).await;
     let other = house.tenant("other", DirectoryLimits::default()).await;
     let first = json!({"model": "sim", "input": "x"});

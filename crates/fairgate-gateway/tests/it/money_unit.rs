@@ -1,6 +1,8 @@
 //! Tests of pools that share the money of their providers: the cost that is counted, the numbers
 //! that stay in tokens, and reloads.
 
+use std::time::{Duration, Instant};
+
 use fairgate_config::{Config, CostUnit};
 use fairgate_core::event::Event;
 use fairgate_money::{Currency, MicroUnits, ModelPrices, PerMillion, Price, PriceRates};
@@ -169,6 +171,27 @@ async fn a_view_names_the_unit_and_calls_no_money_tokens() {
     let calibration = admin(&house, "/api/v1/pools/sim/calibration").await;
     assert_eq!(calibration["unit"], "money");
     assert_eq!((&calibration["prices"], &calibration["switch"]), (&Value::Null, &Value::Null));
+    assert_eq!(admin(&house, "/api/v1/pools/sim/policy").await["unit"], "money");
+    // The journal is written beside the pool.
+    let row = &admin(&house, "/api/v1/attempts").await["items"][0];
+    let address = format!("/api/v1/requests/{}/journal", row["request"].as_str().expect("an id"));
+    let mut journal = admin(&house, &address).await;
+    let asked = Instant::now();
+    while journal["history"].is_null() && asked.elapsed() < SOON {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        journal = admin(&house, &address).await;
+    }
+    assert_eq!(
+        (&journal["unit"], &journal["history"]["unit"]),
+        (&json!("money"), &json!("money")),
+        "{journal}"
+    );
+    let weights = json!([{"by": "tenant", "flow": "acme", "weight": 7}]);
+    let asked = json!({"pool": "sim", "weights": weights});
+    let what_if =
+        post("/api/v1/what-if", &asked).header("content-type", "application/json").key("admin");
+    let what_if = what_if.ask(house.gateway.addr()).await;
+    assert_eq!(what_if.json()["unit"], "money", "{}", what_if.text());
     house.close().await;
 }
 

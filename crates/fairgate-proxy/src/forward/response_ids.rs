@@ -41,6 +41,8 @@ pub(crate) struct ResponseIdOwners {
     /// Ids to be written to the database, oldest first.
     pending: Mutex<VecDeque<StoredResponseId>>,
     pending_notify: Notify,
+    /// Held while ids are written. So a drain, which writes the last ids, also waits for those that the task writes.
+    writes: tokio::sync::Mutex<()>,
     looks: Semaphore,
 }
 
@@ -50,6 +52,7 @@ impl Default for ResponseIdOwners {
             table: Mutex::default(),
             pending: Mutex::default(),
             pending_notify: Notify::new(),
+            writes: tokio::sync::Mutex::default(),
             looks: Semaphore::new(LOOKS_MAX),
         }
     }
@@ -161,12 +164,14 @@ impl ResponseIdOwners {
         self.pending_notify.notify_one();
     }
 
-    /// Writes all ids that wait to be written. Ids that could not be written wait again.
+    /// Writes all ids that wait to be written, after those that are being written. Ids that could not be written wait
+    /// again.
     pub(crate) async fn flush(
         &self,
         store: &Store,
         per_tenant_max: usize,
     ) -> Result<(), StoreError> {
+        let _one_at_a_time = self.writes.lock().await;
         loop {
             let batch: Vec<StoredResponseId> = {
                 let mut pending = self.lock_pending();

@@ -195,6 +195,28 @@ impl Pools {
         self.change(removal, Some(note), edit).await
     }
 
+    /// Removes a worker that was added with exactly these settings, as [`Pools::remove_worker`] does. Changes nothing if
+    /// it is gone, or was added again with others.
+    pub async fn remove_added_worker(
+        &self,
+        worker: &AddedWorker,
+        audit: WorkerAudit<'_>,
+    ) -> Result<ChangeEffect, WorkerError> {
+        let is_there =
+            self.worker_sources.lock().await.roster.changes.added.iter().any(|it| it == worker);
+        match is_there {
+            true => {
+                self.remove_worker(&worker.pool, &worker.name, WorkerRemoval::Drained, audit).await
+            }
+            false => Ok(ChangeEffect::No),
+        }
+    }
+
+    /// Returns the overload thresholds that an operator set for a worker; `None` if those of the file apply.
+    pub async fn overload_of(&self, worker: &str) -> Option<OverloadThresholds> {
+        self.worker_sources.lock().await.roster.changes.overload.get(worker).copied()
+    }
+
     /// Sets the overload thresholds of a worker; `None` restores those of the file.
     pub async fn set_overload(
         &self,
@@ -217,7 +239,7 @@ impl Pools {
             };
             Ok(())
         };
-        let before = self.worker_sources.lock().await.roster.changes.overload.get(worker).copied();
+        let before = self.overload_of(worker).await;
         let entry = |overload: Option<OverloadThresholds>| json!({ "worker": worker, "overload": overload });
         let (before, after) = (Some(entry(before)), entry(overload));
         let note = WorkerAuditEntry { audit, action: "worker.overload", pool, before, after };

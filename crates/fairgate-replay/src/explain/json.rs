@@ -18,6 +18,7 @@ use super::history::{
     WaitEvent, WaitingState,
 };
 use super::settlement::{DisciplineCounters, FlowCounters, SettledLevel};
+use crate::shown_unit::ShownUnit;
 
 /// Histories of all requests with one id.
 #[derive(Debug, Serialize)]
@@ -25,6 +26,8 @@ pub(crate) struct HistoryJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     other_edition: Option<OtherEdition>,
     id: &'a str,
+    /// Unit of the costs and counters, also of those whose names end in `_tokens`.
+    unit: &'static str,
     requests: Vec<RequestJson<'a>>,
 }
 
@@ -140,11 +143,12 @@ enum DisciplineCountersJson {
 impl<'a> HistoryJson<'a> {
     pub(crate) fn new(
         id: &'a str,
+        unit: ShownUnit,
         chapters: &'a [RequestHistory],
         other_edition: Option<OtherEdition>,
     ) -> io::Result<Self> {
         let requests = chapters.iter().map(request).collect::<io::Result<_>>()?;
-        Ok(Self { other_edition, id, requests })
+        Ok(Self { other_edition, id, unit: unit.name(), requests })
     }
 }
 

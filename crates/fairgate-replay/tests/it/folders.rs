@@ -201,7 +201,7 @@ fn weights_change_the_shares_and_an_equal_weight_changes_nothing() {
     sorted.write_json(&mut json).expect("it is written");
     let text = String::from_utf8(json).expect("text");
     assert!(
-        text.starts_with("{\"by\":\"tenant\",\"flows\":[{\"flow\":\"loud\"")
+        text.starts_with("{\"by\":\"tenant\",\"unit\":\"tokens\",\"flows\":[{\"flow\":\"loud\"")
             && text.contains("\"omitted\":1"),
         "{text}"
     );

@@ -52,17 +52,17 @@ pub(crate) fn inverse(entry: &AuditEntry, found: &ChangeLookup) -> Result<Direct
     let name = entry.subject.clone();
     match entry.action.as_str() {
         "group.patch" => {
-            let fields = Json::Object(changed_fields(entry, found.group.as_ref())?);
+            let fields = Json::Object(fields_to_set_back(entry, found.group.as_ref())?);
             let patch: GroupPatch = read(entry, Some(&fields))?;
             Ok(DirectoryChange::PatchGroup { name, patch })
         }
         "tenant.patch" => {
-            let fields = Json::Object(changed_fields(entry, found.tenant.as_ref())?);
+            let fields = Json::Object(fields_to_set_back(entry, found.tenant.as_ref())?);
             let patch: TenantPatch = read(entry, Some(&fields))?;
             Ok(DirectoryChange::PatchTenant { name, patch })
         }
         "key.patch" => {
-            let fields = changed_fields(entry, found.key.as_ref())?;
+            let fields = fields_to_set_back(entry, found.key.as_ref())?;
             let now = found.key.as_ref().ok_or_else(|| changed_since(entry))?;
             let before: Key = read(entry, entry.before.as_ref())?;
             Ok(DirectoryChange::PatchKey { id: name, patch: key_patch(&fields, before, now) })
@@ -92,9 +92,9 @@ fn read<T: DeserializeOwned>(entry: &AuditEntry, state: Option<&Json>) -> Result
     serde_json::from_value(state).map_err(|_| not_undoable(entry))
 }
 
-/// Returns the changed fields with their values before the change. Fails if one of them has been
-/// changed since, or if the object no longer exists.
-fn changed_fields(
+/// Returns the fields that a change had changed, as they were before it. Fails if one of them is no longer as the change
+/// left it, or if the object is gone.
+pub fn fields_to_set_back(
     entry: &AuditEntry,
     now: Option<&impl serde::Serialize>,
 ) -> Result<Map<String, Json>> {
@@ -144,12 +144,12 @@ mod tests {
         }))
         .unwrap();
         let now = |a: u64, c: u64| json!({"a": a, "b": 5, "c": c});
-        let fields = changed_fields(&entry, Some(&now(2, 3))).unwrap();
+        let fields = fields_to_set_back(&entry, Some(&now(2, 3))).unwrap();
         assert_eq!(Json::Object(fields.clone()), json!({"a": 1, "b": null}));
-        assert_eq!(changed_fields(&entry, Some(&now(2, 9))).unwrap(), fields, "c is another's");
-        let refused = changed_fields(&entry, Some(&now(9, 3)));
+        assert_eq!(fields_to_set_back(&entry, Some(&now(2, 9))).unwrap(), fields, "c is another's");
+        let refused = fields_to_set_back(&entry, Some(&now(9, 3)));
         assert!(matches!(refused, Err(StoreError::ChangedSince { entry: 7, .. })));
-        let gone = changed_fields(&entry, None::<&Key>);
+        let gone = fields_to_set_back(&entry, None::<&Key>);
         assert!(matches!(gone, Err(StoreError::ChangedSince { entry: 7, .. })));
     }
 }

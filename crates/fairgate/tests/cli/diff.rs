@@ -54,6 +54,7 @@ fn json_says_the_same() {
     };
     let expected = json!({
         "by": "tenant",
+        "unit": "tokens",
         "flows": [
             {
                 "flow": "a", "requests": 3,
@@ -70,6 +71,42 @@ fn json_says_the_same() {
         },
     });
     assert_eq!(diff, expected);
+    let text = fairgate(&[&args[..], &["--unit", "money"]].concat()).ok();
+    assert!(text.starts_with(r#"{"by":"tenant","unit":"money","flows":["#), "{text}");
+}
+
+#[test]
+fn flows_are_sorted_by_a_column_and_the_first_ones_kept() {
+    let (journal, policy) = (small(), file(FIFO));
+    let run = ["replay", &journal, "--policy", &policy, "--diff", "--by", "tenant"];
+    let flows = |options: &[&str]| -> (Vec<String>, String) {
+        let table = fairgate(&[&run[..], options].concat()).ok();
+        let rows = table.lines().skip(1).take_while(|line| !line.is_empty());
+        let names = rows.map(|line| line.split(' ').next().expect("a name").to_owned());
+        (names.collect(), table)
+    };
+    assert_eq!(flows(&[]).0, ["a", "b", "(all)"], "by name");
+    assert_eq!(flows(&["--sort", "wait-p95"]).0, ["b", "a", "(all)"], "158 µs before 99 µs");
+    assert_eq!(flows(&["--sort", "requests"]).0, ["a", "b", "(all)"]);
+    let (first, table) = flows(&["--sort", "wait-max", "--top", "1"]);
+    assert_eq!(first, ["b", "(all)"]);
+    assert!(table.contains("\n1 more flow not shown\n"), "{table}");
+    let json = fairgate(&[&run[..], &["--json", "--sort", "wait-max", "--top", "1"]].concat()).ok();
+    let json: Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!((&json["flows"][0]["flow"], &json["omitted"]), (&json!("b"), &json!(1)));
+    for (wrong, said) in [
+        (
+            &["--sort", "share"][..],
+            "[possible values: requests, granted, tokens, refused, wait-p50",
+        ),
+        (&["--top", "0"], "0 is not in 1.."),
+    ] {
+        let refused = fairgate(&[&run[..], wrong].concat());
+        assert_eq!(refused.status, 2);
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    let alone = fairgate(&["replay", &journal, "--top", "1"]);
+    assert!(alone.status == 2 && alone.stderr.contains("--diff"), "{}", alone.stderr);
 }
 
 #[test]

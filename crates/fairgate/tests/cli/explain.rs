@@ -381,8 +381,12 @@ fn a_bad_line_ends_the_story_with_an_error() {
 
 #[test]
 fn json_has_the_numbers() {
-    let args = ["replay", &rounds(), "--explain", "f2", "--json"];
+    let journal = rounds();
+    let args = ["replay", &journal, "--explain", "f2", "--json"];
     let story: Value = serde_json::from_str(&fairgate(&args).ok()).expect("it is JSON");
+    assert_eq!(story["unit"], "tokens");
+    let text = fairgate(&[&args[..], &["--unit", "worker_time"]].concat()).ok();
+    assert!(text.starts_with(r#"{"id":"f2","unit":"worker_time","requests":["#), "{text}");
     let request = &story["requests"][0];
     assert_eq!(request["submitted"], json!({ "at": 1, "line": 4 }));
     assert_eq!(request["attributes"], json!({ "class": "fast" }));

@@ -41,8 +41,10 @@ least, most: where the policy keeps the lag, given what is in flight.
 #[test]
 fn json_says_the_same() {
     let journal = backlog(r#"{"share":{"by":"tenant"}}"#);
-    let report = fairgate(&["replay", &journal, "--fairness", "--json"]).ok();
-    let report: Value = serde_json::from_str(&report).expect("it is JSON");
+    let report = |options: &[&str]| -> Value {
+        let run = [&["replay", &journal, "--fairness", "--json"], options].concat();
+        serde_json::from_str(&fairgate(&run).ok()).expect("it is JSON")
+    };
     let flow = |name: &str, in_flight: u64, got: u64, most: &str| {
         json!({
             "flow": name, "weight": 100, "waiting": 1, "in_flight": in_flight,
@@ -53,7 +55,9 @@ fn json_says_the_same() {
         })
     };
     let flows = [flow("a", 1, 500, "5.000"), flow("b", 0, 0, "0.000")];
-    assert_eq!(report, json!([{ "path": [], "kind": "share", "by": "tenant", "flows": flows }]));
+    let node = |unit: &str| json!([{ "unit": unit, "path": [], "kind": "share", "by": "tenant", "flows": flows }]);
+    assert_eq!(report(&[]), node("tokens"));
+    assert_eq!(report(&["--unit", "money"]), node("money"));
 }
 
 #[test]

@@ -116,6 +116,94 @@ fn texts(code: &str) -> impl Iterator<Item = &str> {
     code.split('"').skip(1).step_by(2)
 }
 
+/// Folder of the dashboard's pages.
+const PAGES: &str = "crates/fairgate-dashboard/ui";
+/// What in the code of a column writes a unit beside its number.
+const WRITES_UNIT: [&str; 10] = [
+    "time(",
+    "timeOfMs(",
+    "share(",
+    "duration",
+    "OfUnit(",
+    "unitName(",
+    "usage.currency",
+    "currency)",
+    "} tokens`",
+    "cell: hits",
+];
+/// Units that the title or the help of a column may name.
+const UNIT_WORDS: [&str; 4] = ["tokens", "requests", "flows", "tasks"];
+/// Titles of columns that count requests or tasks, as the glossary says, or that need no unit.
+const COUNTS: [&str; 12] = [
+    "in flight",
+    "waiting",
+    "refused",
+    "granted",
+    "failed",
+    "cap",
+    "ready",
+    "running",
+    "weight",
+    "attempt",
+    "money",
+    "requests",
+];
+
+/// The sources of the pages, by their file names.
+fn page_sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGES);
+    let mut found = Vec::new();
+    for folder in ["pages", "components", "changes", "core"] {
+        for entry in fs::read_dir(root.join(folder)).expect("a folder of the pages") {
+            let path = entry.expect("an entry").path();
+            found.push((path.display().to_string(), fs::read_to_string(path).expect("a page")));
+        }
+    }
+    found
+}
+
+/// The text after a name such as `title: '`, up to the end of the literal; empty if the value is no plain text.
+fn literal<'a>(line: &'a str, name: &str) -> &'a str {
+    let text = line.split_once(name).and_then(|(_, rest)| rest.split('\'').next());
+    text.unwrap_or_default()
+}
+
+#[test]
+fn every_number_in_a_table_of_a_page_has_a_unit() {
+    let is_column = |line: &&str| line.contains("title:") && line.contains("isNumber: true");
+    let mut checked = 0;
+    for (page, source) in page_sources() {
+        for line in source.lines().filter(is_column) {
+            let (title, help) = (literal(line, "title: '"), literal(line, "help: '"));
+            let names_unit = UNIT_WORDS.iter().any(|it| title.contains(it) || help.contains(it));
+            let writes_unit = WRITES_UNIT.iter().any(|it| line.contains(it));
+            let is_known = names_unit || writes_unit || COUNTS.contains(&title);
+            assert!(is_known, "{page}: no unit in {}", line.trim());
+            checked += 1;
+        }
+    }
+    assert!(checked > 60, "{checked}");
+}
+
+#[test]
+fn pages_read_no_former_name() {
+    let rows = rows();
+    let former = rows.iter().filter_map(|row| Some(row[1].split_once("formerly")?.1));
+    let former: BTreeSet<&str> = former.flat_map(names).filter(|it| it.contains('_')).collect();
+    // Bodies of other schemas have these names for something else.
+    let is_read = |source: &str, name: &str| {
+        source.match_indices(name).any(|(at, _)| {
+            let after = source[at + name.len()..].chars().next();
+            let before = source[..at].chars().next_back();
+            before == Some('.') && !after.is_some_and(|it| it.is_alphanumeric() || it == '_')
+        })
+    };
+    for (page, source) in page_sources() {
+        let read: Vec<_> = former.iter().filter(|name| is_read(&source, name)).collect();
+        assert!(read.is_empty(), "{page} reads {read:?}");
+    }
+}
+
 #[test]
 fn every_name_of_a_number_exists() {
     let fields: BTreeSet<String> = SCHEMAS.into_iter().flat_map(properties_of).collect();

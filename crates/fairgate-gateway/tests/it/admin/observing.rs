@@ -1,6 +1,9 @@
 //! Tests of the views for operators and tenants: ended requests, usage, last use of keys, the audit
 //! trail with undo, the configuration and the policy.
 
+use std::time::Duration;
+
+use fairgate_config::{MetricsConfig, OverloadConfig};
 use fairgate_store::{AttemptOutcome, AttemptRow, UnixMicros};
 use serde_json::{Value, json};
 
@@ -259,6 +262,82 @@ async fn changes_of_pools_are_undone() {
     assert_eq!(it.app().pools.all()[0].workers()[0].state, "up");
     assert_eq!(it.audit().await[0].1, "worker.undrain");
     assert_eq!(it.post(&drained, Value::Null).await.refused(409), "changed_since");
+}
+
+#[tokio::test]
+async fn an_added_worker_and_thresholds_are_undone() {
+    let it = Fixture::with(|config| {
+        let (every, overload) = (Duration::from_secs(3600), OverloadConfig::default());
+        config.upstreams[0].metrics = Some(MetricsConfig { path: "/m".into(), every, overload });
+    })
+    .await;
+    let workers = "/api/v1/pools/sim/workers";
+    let names = async || {
+        let page = it.get(workers).await.expect(200);
+        let items = page["items"].as_array().expect("a list").iter();
+        items.map(|it| it["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let new = |slots: u64| json!({"name": "b", "url": "http://127.0.0.1:9/", "like": "sim", "slots": slots});
+    it.post(workers, new(2)).await.expect(201);
+    let added = format!("/api/v1/audit/{}/undo", newest(&it).await);
+    it.post(&added, Value::Null).await.expect(200);
+    assert_eq!(names().await, ["sim"]);
+    assert_eq!(it.audit().await[0].1, "worker.remove");
+    assert_eq!(it.post(&added, Value::Null).await.refused(409), "changed_since");
+    it.post(workers, new(3)).await.expect(201);
+    assert_eq!(it.post(&added, Value::Null).await.refused(409), "changed_since", "another one");
+
+    let set = async |waiting: u64| {
+        let overload = json!({"overload": {"waiting": waiting}});
+        it.patch(&format!("{workers}/sim"), overload).await.expect(200);
+        format!("/api/v1/audit/{}/undo", newest(&it).await)
+    };
+    let pools = &it.app().pools;
+    let waiting = async || pools.overload_of("sim").await.and_then(|it| it.waiting);
+    let (first, second) = (set(4).await, set(9).await);
+    assert_eq!(it.post(&first, Value::Null).await.refused(409), "changed_since");
+    it.post(&second, Value::Null).await.expect(200);
+    assert_eq!(waiting().await, Some(4));
+    it.post(&first, Value::Null).await.expect(200);
+    assert_eq!(waiting().await, None, "those of the file");
+}
+
+#[tokio::test]
+async fn changes_of_projects_and_pauses_of_tasks_are_undone() {
+    let it = Fixture::new().await;
+    it.tenant("a", "chat").await;
+    it.post("/api/v1/projects", json!({"id": "web", "tenant": "chat", "weight": 2.5}))
+        .await
+        .expect(201);
+    let task = json!({"tasks": [{"id": "t1", "project": "web", "prompt": "x"}]});
+    it.post("/api/v1/tasks", task).await.expect(201);
+    let undo = async || format!("/api/v1/audit/{}/undo", newest(&it).await);
+    let project =
+        async |field: &str| it.get("/api/v1/projects/web").await.expect(200)[field].clone();
+
+    it.patch("/api/v1/projects/web", json!({"weight": 7, "status": "PAUSED"})).await.expect(200);
+    let weighed = undo().await;
+    it.patch("/api/v1/projects/web", json!({"budget": 1000})).await.expect(200);
+    it.post(&weighed, Value::Null).await.expect(200);
+    assert_eq!((project("weight").await, project("status").await), (json!(2.5), json!("ACTIVE")));
+    assert_eq!(project("budget").await, json!(1000), "what another change set stays");
+    assert_eq!(it.post(&weighed, Value::Null).await.refused(409), "changed_since");
+
+    let act = async |action: &str| {
+        it.post("/api/v1/tasks/t1/actions", json!({"action": action})).await.expect(200);
+        undo().await
+    };
+    let state = async || it.get("/api/v1/tasks/t1").await.expect(200)["state"].clone();
+    let paused = act("pause").await;
+    it.post(&paused, Value::Null).await.expect(200);
+    assert_eq!(state().await, "READY");
+    assert_eq!(it.audit().await[0].1, "task.resume");
+    assert_eq!(it.post(&paused, Value::Null).await.refused(409), "changed_since");
+    act("pause").await;
+    let resumed = act("resume").await;
+    it.post(&resumed, Value::Null).await.expect(200);
+    assert_eq!(state().await, "PAUSED");
+    assert_eq!(it.post(&resumed, Value::Null).await.refused(409), "changed_since");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The keys of `fairgate top`.
 
 use fairgate_api::admin::WorkerBody;
+use fairgate_journal::explain_text;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::pools::outage;
@@ -239,7 +240,8 @@ fn explain(model: &mut TopModel) -> TopEffect {
         }
         TopTab::Flows => {
             let Some(row) = model.selected_flow() else { return TopEffect::None };
-            let lines = flow_story(&row);
+            let unit = model.shown_pool().map_or("", |pool| &*pool.unit);
+            let lines = flow_story(&row, unit);
             if row.by == "tenant" {
                 let (pool, tenant) = (model.pool_name(), row.name);
                 return TopEffect::Call(GatewayCall::ExplainTenant { pool, tenant, lines });
@@ -269,16 +271,17 @@ fn explain(model: &mut TopModel) -> TopEffect {
     }
 }
 
-/// Describes a flow, one sentence per line.
-fn flow_story(row: &FlowRow) -> Vec<String> {
-    let tokens = |tokens: Option<i64>| tokens.map_or("–".to_owned(), |tokens| tokens.to_string());
+/// Describes a flow, one sentence a line, with amounts in the unit of its pool.
+fn flow_story(row: &FlowRow, unit: &str) -> Vec<String> {
+    let unit = unit_words(unit);
+    let amount = |amount: Option<i64>| amount.map_or("–".to_owned(), |it| format!("{it} {unit}"));
     let mut lines = vec![
         format!("state {}: {} in flight, {} waiting", row.state, row.in_flight, row.waiting),
         format!("due {} of the pool, got {}", percent(row.due), percent(row.got)),
     ];
     if row.difference.is_some() {
-        let (difference, bound) = (tokens(row.difference), tokens(row.bound));
-        lines.push(format!("got less due: {difference} tokens; the bound is {bound} tokens"));
+        let (difference, bound) = (amount(row.difference), amount(row.bound));
+        lines.push(format!("got less due: {difference}; the bound is {bound}"));
     }
     if row.outside {
         lines.push("! it is outside the bound that the policy promises".to_owned());
@@ -287,6 +290,15 @@ fn flow_story(row: &FlowRow) -> Vec<String> {
         lines.push(format!("at most {cap} in flight"));
     }
     lines
+}
+
+/// Returns the words for the unit of a pool, as the API names it.
+fn unit_words(unit: &str) -> &'static str {
+    match unit {
+        "worker_time" => explain_text::WORKER_TIME,
+        "money" => explain_text::MONEY,
+        _ => "tokens",
+    }
 }
 
 #[cfg(test)]
@@ -358,6 +370,23 @@ mod tests {
         assert_eq!(keys(&mut model, "y"), TopEffect::Call(GatewayCall::Change(hold)));
         assert_eq!(keys(&mut model, "hny"), TopEffect::None);
         assert_eq!(model.message.as_deref(), Some("nothing was changed"));
+    }
+
+    #[test]
+    fn a_flow_is_explained_in_the_unit_of_its_pool() {
+        for (unit, words) in [
+            ("tokens", "tokens"),
+            ("worker_time", "µs of worker time"),
+            ("money", "micro-units of money"),
+        ] {
+            let mut model = model();
+            let pool = &mut model.look.live.as_mut().unwrap().pools[0];
+            pool.unit = unit.to_owned();
+            (pool.groups[0].service.difference, pool.groups[0].service.bound) = (Some(-7), Some(9));
+            keys(&mut model, "e");
+            let Some(TopDialog::Story { lines, .. }) = &model.dialog else { panic!("no story") };
+            assert_eq!(lines[2], format!("got less due: -7 {words}; the bound is 9 {words}"));
+        }
     }
 
     #[test]
