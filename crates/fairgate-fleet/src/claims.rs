@@ -288,14 +288,11 @@ fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransit
     }
 }
 
-/// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim
-/// is over.
-///
-/// Of several limits with an end, the one that ends last is kept. A limit without an end is a cap;
-/// it replaces the recorded limit, and a later limit replaces it. A claim is not charged for the
-/// time of a provider's limit. That time ends early if a call of the claim is completed. The time
-/// in which a budget is used up is charged, because otherwise a tenant with a small budget could
-/// hold agents for free.
+/// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim or the limit is over. Of
+/// several limits that end, the one that ends last is kept. A limit without an end, which is a cap, replaces the recorded
+/// limit, and a limit that is recorded later replaces the cap. A claim is not charged for the time of a provider's
+/// limit. That time ends early if a call of the claim is completed. The time in which a budget is used up is charged,
+/// because a tenant with a small budget could otherwise hold agents for free.
 pub(crate) fn note_limit(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -314,6 +311,13 @@ pub(crate) fn note_limit(
         return Ok(bump_version(tx)?);
     };
     validate::check_moment("until", until)?;
+    if until <= call.now {
+        // The limit ended before it could be noted, for instance because the database was away.
+        if cause == LimitCause::ProjectBudget {
+            call.budget_alerts().note_refusal(tx, &claim.project, call.now)?;
+        }
+        return Ok(());
+    }
     let words = cause.words();
     let (sql, values): (String, Vec<SqlValue>) = match cause {
         LimitCause::Provider => {

@@ -1,8 +1,8 @@
-//! Decides when the loop runs a round. A round is due after a change by this or another process,
-//! when an agent comes, and when a lease, a pause or a task's wait for its agent ends. The loop
-//! reads the fleet's version at intervals, to detect changes by other processes. Otherwise it
-//! sleeps. The [`RoundTimer`] also contains the [`OutageDetector`], which detects outages of the
-//! database.
+//! Decides when the loop runs a round. A round is due when this process changed something or an agent came, when a
+//! lease, a pause or a task's wait for its agent ends, or when another process changed something. To notice changes of
+//! other processes, the loop reads the fleet's version now and then. Otherwise the loop sleeps. While no agent waits, a
+//! round can give no task to anybody, so changes then wait a moment and share a round. The [`RoundTimer`] also
+//! keeps the [`OutageDetector`] that detects outages of the database.
 
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use crate::lease_outage::{ClockReading, OutageDetector};
 const LOOK: Duration = Duration::from_secs(1);
 /// Interval at which the fleet's version is read while no agent waits.
 const LOOK_IDLE: Duration = Duration::from_secs(5);
+/// Shortest time between two rounds while no agent waits. Without it, each completion would cause a round that gives
+/// no task to anybody.
+const UNAWAITED_PAUSE: Duration = Duration::from_millis(100);
 /// Pause of the loop after a failure of the database.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -38,6 +41,8 @@ pub(crate) struct RoundTimer {
     due: Option<UnixMicros>,
     /// True if something happened that a round must consider.
     is_round_requested: bool,
+    /// True if the next round must follow at once, also if no agent waits.
+    is_round_urgent: bool,
     /// Time at which the loop last read the database.
     looked_at: UnixMicros,
     /// Earliest time of the next step after a failure of the database; `None` if the last step did not fail.
@@ -52,6 +57,7 @@ impl RoundTimer {
             version: None,
             due: None,
             is_round_requested: true,
+            is_round_urgent: true,
             looked_at: now,
             not_before: None,
             watch: OutageDetector::default(),
@@ -67,24 +73,26 @@ impl RoundTimer {
             return LoopStep::Sleep(pause);
         }
         let until_due = self.due.map(|at| until(at, now));
-        if self.is_round_requested || until_due == Some(None) {
+        let is_at_once = self.is_round_urgent || (self.is_round_requested && is_awaited);
+        if is_at_once || until_due == Some(None) {
             return LoopStep::Round;
         }
-        let every = if is_awaited { LOOK } else { LOOK_IDLE };
-        // If the clock was set back, a round shortens the leases that now end too late.
+        // If the clock was put back, a round shortens leases that now end too late.
         let Ok(since) = u64::try_from(now.0.saturating_sub(self.looked_at.0)) else {
             return LoopStep::Round;
         };
-        let Some(until_look) = every.checked_sub(Duration::from_micros(since)) else {
-            return LoopStep::Look;
+        let (every, next) = match (self.is_round_requested, is_awaited) {
+            (true, _) => (UNAWAITED_PAUSE, LoopStep::Round),
+            (false, true) => (LOOK, LoopStep::Look),
+            (false, false) => (LOOK_IDLE, LoopStep::Look),
         };
-        if until_look.is_zero() {
-            return LoopStep::Look;
+        match every.checked_sub(Duration::from_micros(since)).filter(|rest| !rest.is_zero()) {
+            Some(rest) => LoopStep::Sleep(until_due.flatten().map_or(rest, |it| it.min(rest))),
+            None => next,
         }
-        LoopStep::Sleep(until_due.flatten().map_or(until_look, |it| it.min(until_look)))
     }
 
-    /// Requests a round, because something happened in this process.
+    /// Requests a round, because something happened in this process. While no agent waits, it may follow a little later.
     pub(crate) fn request_round(&mut self) {
         self.is_round_requested = true;
     }
@@ -99,8 +107,15 @@ impl RoundTimer {
     ) {
         self.watch.made(at);
         let (version, looked_at) = (Some(version), at.now);
-        *self =
-            Self { version, due, is_round_requested: again, looked_at, not_before: None, ..*self };
+        *self = Self {
+            version,
+            due,
+            is_round_requested: again,
+            is_round_urgent: again,
+            looked_at,
+            not_before: None,
+            ..*self
+        };
     }
 
     /// Records the fleet's version as read at `at`, and requests a round if the version changed.
@@ -116,6 +131,7 @@ impl RoundTimer {
         let micros = i64::try_from(AFTER_FAILURE.as_micros()).unwrap_or(i64::MAX);
         self.not_before = Some(UnixMicros(now.0.saturating_add(micros)));
         self.is_round_requested = true;
+        self.is_round_urgent = true;
     }
 }
 
@@ -153,7 +169,25 @@ mod tests {
         assert_eq!(pace.next(at(100), false), LoopStep::Sleep(LOOK_IDLE));
         assert_eq!(pace.next(at(100), true), LoopStep::Sleep(LOOK));
         pace.request_round();
-        assert_eq!(pace.next(at(100), false), LoopStep::Round);
+        assert_eq!(pace.next(at(100), true), LoopStep::Round);
+        assert_eq!(pace.next(at(101), false), LoopStep::Round);
+    }
+
+    #[test]
+    fn while_no_agent_waits_changes_share_a_round() {
+        let mut pace = rested(None);
+        let after = |ms: i64| UnixMicros(at(100).0 + ms * 1_000);
+        pace.request_round();
+        assert_eq!(pace.next(after(30), false), LoopStep::Sleep(Duration::from_millis(70)));
+        pace.request_round();
+        assert_eq!(pace.next(after(60), false), LoopStep::Sleep(Duration::from_millis(40)));
+        assert_eq!(pace.next(after(60), true), LoopStep::Round, "an agent came");
+        assert_eq!(pace.next(after(100), false), LoopStep::Round);
+        let mut pace = rested(Some(after(10)));
+        pace.request_round();
+        assert_eq!(pace.next(after(5), false), LoopStep::Sleep(Duration::from_millis(5)));
+        assert_eq!(pace.next(after(10), false), LoopStep::Round, "a lease ends");
+        assert_eq!(pace.next(UnixMicros(0), false), LoopStep::Round, "the clock was put back");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use fairgate_api::fleet::TaskState;
+use fairgate_store::TaskClaim;
 
 use super::*;
 use crate::agent_id::AgentId;
@@ -172,7 +173,7 @@ async fn a_task_shows_what_it_was_charged_for() {
     // The next one waits for a provider's limit for 50 of its 60 s, and uses more tokens than its time costs.
     let round = w.round(&["a0"]).await;
     assert_eq!(round.calls[0].price_per_1000_s, Some(10_000));
-    let claim = fairgate_store::TaskClaim { project: "p".into(), task: "p-1".into(), epoch: 1 };
+    let claim = TaskClaim { project: "p".into(), task: "p-1".into(), epoch: 1 };
     w.pass(10);
     let until = Some(UnixMicros(w.now.0 + 100_000_000));
     w.fleet().note_limit(&claim, until, LimitCause::Provider).await.unwrap();
@@ -180,6 +181,36 @@ async fn a_task_shows_what_it_was_charged_for() {
     w.pass(50);
     w.fleet().fail(&agent("a0"), "p-1", 1, TaskFailure::default()).await.unwrap();
     assert_eq!(charged(&w, "p-1").await, (101, 101, 10));
+}
+
+/// A limit may be noted after its end, because the database was away meanwhile. It takes nothing from the waits that were
+/// noted before, and does not replace a cap.
+#[tokio::test]
+async fn a_limit_that_is_over_when_it_is_noted_changes_nothing() {
+    let mut w = FleetTestWorld::new().await;
+    w.options.agent_second_tokens = Some(10);
+    w.options.lease = Duration::from_secs(3_600);
+    w.project("p", |_| {}).await;
+    w.tasks("p", 2).await;
+    w.agents(1).await;
+    let claim_of = |task: &str| TaskClaim { project: "p".into(), task: task.into(), epoch: 1 };
+    w.given(&["a0"]).await;
+    // Each pair is the time since the step before and the end of the limit after this moment, in seconds.
+    for (passed, ends_after) in [(10, 10), (50, -20), (10, 10)] {
+        w.pass(passed);
+        let until = Some(UnixMicros(w.now.0 + ends_after * 1_000_000));
+        w.fleet().note_limit(&claim_of("p-0"), until, LimitCause::Provider).await.unwrap();
+    }
+    w.pass(30);
+    w.fleet().complete(&agent("a0"), "p-0", 1, TaskCompletion::default()).await.unwrap();
+    assert_eq!(charged(&w, "p-0").await, (0, 800, 80), "100 s with two waits of 10 s");
+    w.given(&["a0"]).await;
+    let over = Some(UnixMicros(w.now.0 - 1));
+    for (until, cause) in [(None, LimitCause::TaskCap), (over, LimitCause::Provider)] {
+        w.fleet().note_limit(&claim_of("p-1"), until, cause).await.unwrap();
+    }
+    let line = w.fleet().fail(&agent("a0"), "p-1", 1, TaskFailure::default()).await.unwrap();
+    assert_eq!(line.state, TaskState::Blocked, "a retry would meet the same cap");
 }
 
 /// A tenant cannot hold an agent for free while its own budget is used up.
@@ -192,7 +223,7 @@ async fn the_wait_for_a_budget_is_charged() {
     w.tasks("p", 1).await;
     w.agents(1).await;
     w.given(&["a0"]).await;
-    let claim = fairgate_store::TaskClaim { project: "p".into(), task: "p-0".into(), epoch: 1 };
+    let claim = TaskClaim { project: "p".into(), task: "p-0".into(), epoch: 1 };
     let until = Some(UnixMicros(w.now.0 + 100_000_000));
     w.fleet().note_limit(&claim, until, LimitCause::TenantBudget).await.unwrap();
     w.pass(30);

@@ -44,9 +44,10 @@ pub(super) fn limits(input: &RoundInput, default_estimate: u64) -> Vec<Option<u6
         input.projects.iter().map(|project| project.is_open().then(|| demand(project))).collect();
     let gap = gap(&demands, spent, agents);
     let limit = |demand: &ProjectDemand| {
-        let likely = demand.given(gap);
-        // A quarter is added because the estimates of tasks differ, and one task so that every
-        // project is included in the comparison.
+        // A project that misses the gap by less than half a task may get one more.
+        let likely = demand.given(gap.saturating_add(demand.estimate / 2));
+        // Adds a quarter, because the estimates of tasks differ, and one task, so that every project takes part in the
+        // comparison.
         let with_spare = likely.saturating_add(likely.div_ceil(4)).saturating_add(1);
         with_spare.min(demand.most.saturating_add(1))
     };

@@ -13,7 +13,7 @@ use crate::agent_reports::TaskCompletion;
 use crate::error::FleetError;
 use crate::fleet::Fleet;
 use crate::fleet_clock::SystemClock;
-use crate::options::FleetOptions;
+use crate::options::{FleetOptions, FleetShare};
 use crate::testing::FleetTestWorld;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -130,6 +130,39 @@ async fn what_is_decided_is_in_the_journal() {
         assert_eq!(&*round.assignments[0].task_id, task);
         assert_eq!(fairgate_core::proportional::schedule(&round.snapshot), round.assignments);
     }
+    assert_eq!(fleet.rounds_not_journaled(), 0);
+}
+
+/// With shares by tenant, the journal has the call over the tenants and the call over the projects of the winner, and
+/// both decide the same when they are read again.
+#[tokio::test]
+async fn both_calls_of_shares_by_tenant_are_in_the_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Some(folder.path().join("rounds"));
+    let options = FleetOptions { journal, share: FleetShare::Tenant, ..FleetOptions::default() };
+    let (mut w, fleet, running) = running(options).await;
+    w.project("p", |_| {}).await;
+    w.agents(2).await;
+    w.tasks("p", 2).await;
+    for name in ["a0", "a1"] {
+        fleet.claim(&agent(name), LONG).await.unwrap().unwrap();
+    }
+    fleet.stop();
+    running.await.unwrap();
+    let text = std::fs::read_to_string(folder.path().join("rounds/00000001.jsonl")).unwrap();
+    let rounds: Vec<_> = text.lines().map(|line| read_round(line).unwrap()).collect();
+    let winners = rounds.iter().map(|round| {
+        assert_eq!(fairgate_core::proportional::schedule(&round.snapshot), round.assignments);
+        let [assignment] = &round.assignments[..] else { panic!("one agent: {round:?}") };
+        (&*assignment.project_id, &*assignment.task_id, &*assignment.agent_id)
+    });
+    let expected = [
+        ("tenant:acme", "p-0", "a0"),
+        ("p", "p-0", "a0"),
+        ("tenant:acme", "p-1", "a1"),
+        ("p", "p-1", "a1"),
+    ];
+    assert_eq!(winners.collect::<Vec<_>>(), expected);
     assert_eq!(fleet.rounds_not_journaled(), 0);
 }
 

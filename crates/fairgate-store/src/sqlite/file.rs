@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::columns::{first, list, run};
@@ -86,6 +87,9 @@ impl SqliteLocation {
         // The store and its callers have about a hundred statements, each of which is prepared
         // once.
         connection.set_prepared_statement_cache_capacity(256);
+        // Otherwise SQLite prepares a statement again whenever a value that it compares with an indexed column differs
+        // from the one before, because the value might change the plan.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         migrate(&connection)?;
         Ok(connection)
     }
