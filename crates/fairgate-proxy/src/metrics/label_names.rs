@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// Maximum number of different names; all further names share the label value `other`. A configuration has fewer pools
 /// and workers; the bound protects against names from another source.
-const MOST_NAMES: usize = 1024;
+pub(super) const MOST_NAMES: usize = 1024;
 
 /// Label value of all names beyond the maximum.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// The names that have a label value so far.
 #[derive(Debug)]
