@@ -109,7 +109,20 @@ fn listed(list: &[&str], name: &str, rule: FieldRule) -> Option<FieldRule> {
     list.iter().any(|pattern| fits(pattern, name)).then_some(rule)
 }
 
+#[inline]
 fn fits(pattern: &str, name: &str) -> bool {
+    // Each name of a request is compared with all patterns, and most of them differ in their first letters.
+    let differs = |at: usize| match (pattern.as_bytes().get(at), name.as_bytes().get(at)) {
+        (Some(b'*'), _) | (None, _) | (_, None) => false,
+        (Some(ours), Some(theirs)) => !ours.eq_ignore_ascii_case(theirs),
+    };
+    if differs(0) || differs(2) {
+        return false;
+    }
+    fits_fully(pattern, name)
+}
+
+fn fits_fully(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => {
             name.get(..beginning.len()).is_some_and(|start| start.eq_ignore_ascii_case(beginning))
