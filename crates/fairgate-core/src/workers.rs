@@ -18,6 +18,10 @@
 //! opened again in between needs no report. So a look at a full pool with a thousand waiting flows costs one
 //! comparison.
 //!
+//! A demand ends with its last watcher, except that of requests that any worker may take. Almost every request has it,
+//! so it is kept, and a request that is granted at once does not make and drop it. Without watchers it is not reported
+//! and counts for nothing.
+//!
 //! # Limits
 //! Only requests with equal constraints share a demand. Requests whose allow-lists differ, even only in workers that do
 //! not exist, are watched one by one. Allow-lists should therefore come from the operator and not from the client.
@@ -365,6 +369,12 @@ impl WorkerRecord {
     }
 }
 
+impl WatchedDemand {
+    fn has_watchers(&self) -> bool {
+        !self.watchers.is_empty() || !self.nodes.is_empty()
+    }
+}
+
 impl WorkerConstraints {
     /// Returns true if this want sets no conditions, so that every worker meets it.
     pub(crate) fn is_anywhere(&self) -> bool {
@@ -679,7 +689,7 @@ impl PoolWorkers {
             (true, false) => self.open_heads -= demand.heads,
             _ => {}
         }
-        if demand.reported_open == witness.is_some() {
+        if demand.reported_open == witness.is_some() || !demand.has_watchers() {
             self.unreported_demands.remove(&index);
         } else {
             self.unreported_demands.insert(index);
@@ -780,11 +790,15 @@ impl PoolWorkers {
             };
             self.watched.insert(index, demand);
             self.find_witness(index);
-            self.unreported_demands.remove(&index);
-            let demand = self.watched.get_mut(&index).expect("just inserted");
-            demand.reported_open = demand.witness.is_some();
+            if want == ANY_WORKER_NUMBER {
+                // Held without a watcher, so that it is kept.
+                self.demands.hold_again(index);
+            }
         }
         let demand = self.watched.get_mut(&index).expect("watched");
+        if !demand.has_watchers() {
+            demand.reported_open = demand.witness.is_some();
+        }
         match watcher {
             DemandWatcher::Queue(queue, role) => drop(demand.watchers.insert((queue, role))),
             DemandWatcher::Node(node) => *demand.nodes.entry(node).or_default() += 1,
@@ -815,13 +829,15 @@ impl PoolWorkers {
             demand.heads -= 1;
             self.open_heads -= u64::from(demand.witness.is_some());
         }
-        if demand.watchers.is_empty() && demand.nodes.is_empty() {
+        if !demand.has_watchers() {
             let want = demand.want;
-            self.set_witness(index, None);
-            self.unlist_closed(index);
             self.unreported_demands.remove(&index);
-            self.watched.remove(&index);
-            self.wants.release(want);
+            if want != ANY_WORKER_NUMBER {
+                self.set_witness(index, None);
+                self.unlist_closed(index);
+                self.watched.remove(&index);
+                self.wants.release(want);
+            }
         }
         self.demands.release(index);
     }
@@ -867,14 +883,15 @@ impl PoolWorkers {
 
     /// Returns true if more than one demand is watched, so that some queues may be ready while others are not.
     pub(crate) fn has_several_demands(&self) -> bool {
-        self.watched.len() > 1
+        self.watched.values().filter(|demand| demand.has_watchers()).nth(1).is_some()
     }
 
     /// Forgets all watchers of demands, because the queues of the old policy tree are gone.
     pub(crate) fn forget_watchers(&mut self) {
         for (index, demand) in core::mem::take(&mut self.watched) {
             let in_nodes = demand.nodes.values().map(|queues| *queues as usize).sum::<usize>();
-            for _ in 0..demand.watchers.len() + in_nodes {
+            let is_kept = usize::from(demand.want == ANY_WORKER_NUMBER);
+            for _ in 0..demand.watchers.len() + in_nodes + is_kept {
                 self.demands.release(index);
             }
             self.wants.release(demand.want);

@@ -1,8 +1,9 @@
 //! Limits the memory that request bodies may use: all bodies together, and the bodies of each
 //! tenant.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::fast_map::FastMap;
 
 /// Counts the bytes of request bodies in memory.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +15,7 @@ pub(crate) struct BodyMemory {
 struct BodyMemorySums {
     all: u64,
     /// Bytes by tenant; holds only tenants with at least one byte in memory.
-    by_tenant: HashMap<Arc<str>, u64>,
+    by_tenant: FastMap<Arc<str>, u64>,
 }
 
 /// The counted bytes of one body. Dropping the guard takes them off the count.

@@ -29,7 +29,8 @@ use tokio::sync::Mutex;
 pub use secret_from_headers::presented_secret;
 
 use self::task_keys::TaskKeyCache;
-pub(crate) use self::task_keys::sent_task_key;
+pub(crate) use self::task_keys::is_task_key;
+use crate::fast_map::FastMap;
 use crate::refusal::{Refusal, RefusalCode};
 
 /// Prefix of the key ids of callers with a task key; the project's name follows. No key of the
@@ -88,7 +89,7 @@ pub struct CallerDirectory {
 #[derive(Debug)]
 struct CallerIndex {
     directory: Arc<Directory>,
-    callers: HashMap<KeyHash, CallerEntry>,
+    callers: FastMap<KeyHash, CallerEntry>,
 }
 
 /// A key of the directory. Revoked and expired keys, and those of disabled tenants, are kept too, so that a refusal can

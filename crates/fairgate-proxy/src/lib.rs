@@ -14,6 +14,7 @@
 
 mod body_memory;
 pub mod directory_sync;
+mod fast_map;
 pub mod fleet_calls;
 pub mod forward;
 mod gateway_name;

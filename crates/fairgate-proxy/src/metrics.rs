@@ -7,6 +7,7 @@
 mod instruments;
 mod label_names;
 mod log_lines;
+mod pool_instruments;
 mod status;
 mod tenants;
 
@@ -16,11 +17,9 @@ use fairgate_money::MicroUnits;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
-use self::instruments::{
-    MetricInstruments, PoolReason, PoolTier, ProjectCounters, ProjectLabel, RequestLabels,
-    WorkerOutcome,
-};
+use self::instruments::{MetricInstruments, PoolReason, ProjectCounters, ProjectLabel};
 use self::label_names::LabelNames;
+use self::pool_instruments::PoolInstrumentTable;
 use self::status::status_label;
 use self::tenants::TenantInstruments;
 use crate::refusal::EndCode;
@@ -33,6 +32,8 @@ pub use self::log_lines::lost_log_lines;
 pub struct Metrics {
     registry: Registry,
     instruments: MetricInstruments,
+    pools: PoolInstrumentTable,
+    /// Label values of workers and classes.
     names: LabelNames,
     /// Metrics by project and by tenant, which are rendered only for a scrape with the admin token.
     by_owner: Registry,
@@ -86,77 +87,73 @@ impl Metrics {
         let tenants =
             (tenants_max > 0).then(|| TenantInstruments::registered_in(&mut by_owner, tenants_max));
         let (names, project_names) = (LabelNames::default(), LabelNames::default());
-        Self { registry, instruments, names, by_owner, projects, tenants, project_names }
+        let pools = PoolInstrumentTable::default();
+        Self { registry, instruments, pools, names, by_owner, projects, tenants, project_names }
     }
 
     /// Counts the end of a request. Called once for every request of a known client.
     pub(crate) fn count_request(&self, ended: RequestEndMetrics<'_>) {
         let to = &self.instruments;
-        let pool = self.names.label(ended.pool);
-        let labels = PoolLabel { pool: pool.clone() };
+        let pool = &*self.pools.of(ended.pool);
         if let Some(waited) = ended.waited {
-            to.wait.get_or_create(&labels).observe(waited.as_secs_f64());
+            pool.find(&pool.wait, &to.wait).observe(waited.as_secs_f64());
         }
         if let Some(first_token) = ended.first_token {
-            to.first_token.get_or_create(&labels).observe(first_token.as_secs_f64());
+            pool.find(&pool.first_token, &to.first_token).observe(first_token.as_secs_f64());
         }
-        to.total.get_or_create(&labels).observe(ended.total.as_secs_f64());
+        pool.find(&pool.total, &to.total).observe(ended.total.as_secs_f64());
         if let Some(charged) = ended.charged {
-            to.estimated.get_or_create(&labels).inc_by(ended.estimate);
-            to.charged.get_or_create(&labels).inc_by(charged);
+            pool.find(&pool.estimated, &to.estimated).inc_by(ended.estimate);
+            pool.find(&pool.charged, &to.charged).inc_by(charged);
             if ended.estimate > 0 {
                 let ratio = charged as f64 / ended.estimate as f64;
-                to.estimate_ratio.get_or_create(&labels).observe(ratio);
+                pool.find(&pool.estimate_ratio, &to.estimate_ratio).observe(ratio);
             }
         }
         if let Some(reason) = ended.code.map(EndCode::as_str) {
             let family = if ended.outcome == "refused" { &to.refusals } else { &to.failures };
-            family.get_or_create(&PoolReason { pool: pool.clone(), reason }).inc();
+            family.get_or_create(&PoolReason { pool: pool.name(), reason }).inc();
         }
         if let Some(class) = ended.class {
-            let labels = ClassLabels { pool: pool.clone(), class: self.names.label(class) };
             if let Some(waited) = ended.waited {
-                to.class_wait.get_or_create(&labels).observe(waited.as_secs_f64());
+                pool.class_wait(to, &self.names, class).observe(waited.as_secs_f64());
             }
-            to.class_charged.get_or_create(&labels).inc_by(ended.charged.unwrap_or(0));
+            pool.class_charged(to, &self.names, class).inc_by(ended.charged.unwrap_or(0));
         }
         if let Some(tenants) = &self.tenants {
-            tenants.count_request(pool.clone(), &ended);
+            tenants.count_request(pool.name(), &ended);
         }
-        let status = status_label(ended.status);
-        let labels = RequestLabels { pool, route: ended.route, outcome: ended.outcome, status };
-        to.requests.get_or_create(&labels).inc();
+        pool.requests(to, [ended.route, ended.outcome, status_label(ended.status)]).inc();
     }
 
     /// Counts a refusal of a request that belongs to no client and no pool: an invalid key (401),
     /// an unknown path or a broken connection. Only the refusal's code is counted.
     pub(crate) fn count_refusal(&self, code: impl Into<EndCode>) {
-        let labels = PoolReason { pool: self.names.label("-"), reason: code.into().as_str() };
+        let pool = self.pools.of("-").name();
+        let labels = PoolReason { pool, reason: code.into().as_str() };
         self.instruments.refusals.get_or_create(&labels).inc();
     }
 
     /// Counts one attempt on a worker by its outcome: `ok`, `error`, `timeout` or `left` (the client left).
     pub fn count_attempt(&self, pool: &str, worker: &str, outcome: &'static str) {
-        let (pool, worker) = (self.names.label(pool), self.names.label(worker));
-        let labels = WorkerOutcome { pool, worker, outcome };
-        self.instruments.attempts.get_or_create(&labels).inc();
+        let pool = self.pools.of(pool);
+        pool.attempts(&self.instruments, &self.names, worker, outcome).inc();
     }
 
     /// Counts one attempt with its tokens and money, as `own` if the tier of its worker is 0, else as `hosted`.
     pub fn count_tier_use(&self, pool: &str, tier: u32, provider_tokens: u64, money: MicroUnits) {
-        let to = &self.instruments;
-        let tier = if tier == 0 { "own" } else { "hosted" };
-        let labels = PoolTier { pool: self.names.label(pool), tier };
-        to.tier_requests.get_or_create(&labels).inc();
-        to.tier_tokens.get_or_create(&labels).inc_by(provider_tokens);
-        to.tier_money.get_or_create(&labels).inc_by(money.0);
+        let pool = self.pools.of(pool);
+        let counters = pool.tier(&self.instruments, tier);
+        counters.requests.inc();
+        counters.tokens.inc_by(provider_tokens);
+        counters.money.inc_by(money.0);
     }
 
     /// Counts the money that an attempt of a tenant cost. Does nothing if the configuration turns
     /// metrics by tenant off.
     pub fn count_tenant_money(&self, pool: &str, tenant: &str, money: MicroUnits) {
         if let Some(tenants) = &self.tenants {
-            tenants.count_money(self.names.label(pool), tenant, money);
+            tenants.count_money(self.pools.of(pool).name(), tenant, money);
         }
     }
 
@@ -165,11 +162,10 @@ impl Metrics {
         if worker_us == 0 {
             return;
         }
-        let pool = self.names.label(pool);
-        let labels = PoolLabel { pool: pool.clone() };
-        self.instruments.worker_time.get_or_create(&labels).inc_by(worker_us);
+        let pool = self.pools.of(pool);
+        pool.find(&pool.worker_time, &self.instruments.worker_time).inc_by(worker_us);
         if let Some(tenants) = &self.tenants {
-            tenants.count_worker_time(pool, tenant, worker_us);
+            tenants.count_worker_time(pool.name(), tenant, worker_us);
         }
     }
 

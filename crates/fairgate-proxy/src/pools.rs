@@ -20,7 +20,7 @@ mod uncached_costs;
 mod worker_meters;
 mod workers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -62,6 +62,7 @@ use self::account_models::AccountModelKey;
 use self::discover::SystemResolver;
 use self::roster::WorkerRoster;
 
+use crate::fast_map::FastMap;
 use crate::live_count::LiveCount;
 use crate::upstream::{ProviderAccount, UpstreamWatcher};
 use crate::worker_time::WorkerMeter;
@@ -89,8 +90,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(2);
 #[derive(Default)]
 struct ServedPools {
     pools: BTreeMap<Arc<str>, Arc<PoolHandle>>,
-    models: HashMap<Box<str>, Arc<ServedModel>>,
-    upstreams: HashMap<Arc<str>, Arc<UpstreamWatcher>>,
+    models: FastMap<Box<str>, Arc<ServedModel>>,
+    upstreams: FastMap<Arc<str>, Arc<UpstreamWatcher>>,
     accounts: BTreeMap<AccountModelKey, Arc<ProviderAccount>>,
 }
 

@@ -1,7 +1,7 @@
 //! The checks that a request must pass before it is submitted, in one order for all requests. A request comes from HTTP
 //! (`HttpSource`) or from the submission of a lease (`lease_source`).
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use fairgate_config::OnStoreFailure;
 use fairgate_dialect::RequestFields;
@@ -17,7 +17,9 @@ use super::request_checks::ClientNames;
 use super::request_guard::{RequestArrival, RequestGuard, RequestIn};
 use super::send::PoolRequest;
 use super::stage::{AcceptedRequest, RoutedRequest, SubmitTerms};
-use super::{body, budget, client_choices, cost, previous_response, request_checks, rules};
+use super::{
+    body, budget, client_choices, cost, headers, previous_response, request_checks, rules,
+};
 use crate::pools::{LastWorker, PoolSetup, RequestPrefix, ServedModel};
 use crate::refusal::{self, Refusal};
 
@@ -151,6 +153,18 @@ pub(super) struct ReadHttpSource {
     pub(super) body: BufferedBody,
 }
 
+impl ReadHttpSource {
+    /// Returns the headers in which a client states names and choices; an empty map if it states none, as most do. Each
+    /// look-up hashes a name, and there are more than ten.
+    fn headers_with_choices(&self) -> &HeaderMap {
+        static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+        match self.headers.keys().any(headers::may_be_choice) {
+            true => &self.headers,
+            false => &NONE,
+        }
+    }
+}
+
 impl RequestSource for HttpSource {
     type Read = ReadHttpSource;
 
@@ -190,11 +204,11 @@ impl ReadSource for ReadHttpSource {
         let (body, rights) = (&self.body.bytes, &arrival.caller.rights);
         request_checks::check_dialect(setup, arrival.route, &fields.model)?;
         rules::check(setup, arrival.route, fields, body, &self.headers)?;
-        client_choices::read(rights, setup, &self.headers, fields, body)
+        client_choices::read(rights, setup, self.headers_with_choices(), fields, body)
     }
 
     fn names(&mut self) -> Result<ClientNames, Refusal> {
-        request_checks::read_client_names(&self.headers)
+        request_checks::read_client_names(self.headers_with_choices())
     }
 
     async fn expected_usage(

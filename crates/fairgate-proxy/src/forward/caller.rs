@@ -9,7 +9,7 @@ use fairgate_time::wall_clock;
 use http::HeaderMap;
 
 use super::data_plane::DataPlane;
-use crate::identity::{Caller, sent_task_key};
+use crate::identity::{Caller, is_task_key, presented_secret};
 use crate::refusal::{self, Refusal};
 
 /// The claim of a task is checked again only after a longer wait for a slot than this. After a
@@ -19,10 +19,12 @@ const RECHECK_AFTER: Duration = Duration::from_millis(200);
 impl DataPlane {
     /// Returns the caller of a request: a tenant with one of its keys, or an agent with its task key.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Refusal> {
-        match sent_task_key(headers) {
+        let secret = presented_secret(headers)?;
+        let hash = KeyHash::of(secret);
+        match is_task_key(secret) {
             // Boxed to keep this future small: many requests wait, and few have a task key.
-            Some(hash) => Box::pin(self.task_caller(hash)).await,
-            None => self.identity.caller(headers, wall_clock::now()),
+            true => Box::pin(self.task_caller(hash)).await,
+            false => self.identity.caller_of_secret(hash, wall_clock::now()),
         }
     }
 

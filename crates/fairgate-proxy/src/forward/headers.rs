@@ -5,12 +5,21 @@ use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 const OURS: &str = "x-fairgate-";
+/// Prefix of the headers in which clients of Dynamo state choices.
+const DYNAMOS: &str = "x-dynamo-";
 /// Prefix of the headers in which proxies in front of the gateway describe the client.
 const PROXIES: &str = "x-forwarded-";
 
 /// Query options that mean something to an API and do not identify the client. All others are dropped, because some
 /// clients put their key into the query.
 const OPTIONS: [&str; 2] = ["beta", "api-version"];
+
+/// Returns true if a client may state a name or a choice in this header. All headers that `client_choices`,
+/// `worker_choice` and `request_checks` read begin in one of these ways.
+pub(super) fn may_be_choice(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("x-") && (name.starts_with(OURS) || name.starts_with(DYNAMOS))
+}
 
 /// Returns true for headers that concern one connection only.
 fn is_hop_by_hop(name: &str) -> bool {

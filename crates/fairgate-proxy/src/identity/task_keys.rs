@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 
 use fairgate_fleet::{FleetError, TaskKey};
 use fairgate_store::KeyHash;
-use http::HeaderMap;
 use tokio::sync::Semaphore;
 
-use super::presented_secret;
 use crate::fleet_calls::FleetCalls;
 
 /// Prefix of every task key.
@@ -76,8 +74,7 @@ impl TaskKeyCache {
     }
 }
 
-/// Returns the hash of the presented task key, if the request has one.
-pub(crate) fn sent_task_key(headers: &HeaderMap) -> Option<KeyHash> {
-    let secret = presented_secret(headers).ok()?;
-    secret.starts_with(PREFIX).then(|| KeyHash::of(secret))
+/// Returns true if a presented secret is a task key.
+pub(crate) fn is_task_key(secret: &[u8]) -> bool {
+    secret.starts_with(PREFIX)
 }

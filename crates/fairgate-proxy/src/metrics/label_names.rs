@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Maximum number of different names. All further names share the label value `other`. A
-/// configuration has fewer pools and workers, so the maximum only protects against names from
-/// another source.
-const MOST_NAMES: usize = 1024;
+/// Maximum number of different names; all further names share the label value `other`. A configuration has fewer pools
+/// and workers; the bound protects against names from another source.
+pub(super) const MOST_NAMES: usize = 1024;
 
 /// Label value of all names beyond the maximum.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// The names that have a label value so far.
 #[derive(Debug)]

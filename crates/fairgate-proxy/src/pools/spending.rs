@@ -1,12 +1,13 @@
 //! Usage of a pool's requests since the process started, by tenant, on own and on hosted workers.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairgate_money::MicroUnits;
 
-/// Maximum number of tenants that are counted by name. The usage of further tenants is counted only
-/// in the total. Directories have fewer tenants than this.
+use crate::fast_map::FastMap;
+
+/// Greatest number of tenants that are counted individually. The usage of further tenants is counted only in the total.
+/// Directories have fewer tenants than this.
 const TENANTS_MAX: usize = 100_000;
 
 /// Usage on own workers, or on hosted workers.
@@ -38,7 +39,7 @@ pub struct TenantSpending(Mutex<SpendingTable>);
 #[derive(Clone, Debug, Default)]
 struct SpendingTable {
     all: SpentByTier,
-    tenants: HashMap<Arc<str>, SpentByTier>,
+    tenants: FastMap<Arc<str>, SpentByTier>,
 }
 
 impl TierUse {
@@ -77,14 +78,10 @@ impl TenantSpending {
     fn add(&self, tenant: &Arc<str>, add: impl Fn(&mut SpentByTier)) {
         let mut spenders = self.lock();
         add(&mut spenders.all);
-        if !spenders.tenants.contains_key(tenant) {
-            if spenders.tenants.len() >= TENANTS_MAX {
-                return;
-            }
-            spenders.tenants.insert(tenant.clone(), SpentByTier::default());
-        }
         if let Some(spent) = spenders.tenants.get_mut(tenant) {
             add(spent);
+        } else if spenders.tenants.len() < TENANTS_MAX {
+            add(spenders.tenants.entry(tenant.clone()).or_default());
         }
     }
 

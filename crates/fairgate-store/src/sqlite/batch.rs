@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{CachedStatement, Connection, Row, params};
 
 use super::columns::{ConnectionTransaction, first, run};
 use super::queries;
@@ -32,6 +32,9 @@ pub(super) type HeldReservations = HashMap<String, Reservation>;
 /// statement that reads sums.
 pub(super) struct SqliteBatch<'a> {
     connection: &'a Connection,
+    /// Statement that writes a row; prepared with the first row. A look-up in the connection's cache for each row would
+    /// hash its text, which is a kilobyte.
+    put_attempt: Option<CachedStatement<'a>>,
     held: &'a mut HeldReservations,
     deltas: SumDeltas<'a>,
     charges: ClaimCharges,
@@ -45,6 +48,7 @@ impl<'a> SqliteBatch<'a> {
         run(connection, "BEGIN IMMEDIATE", [])?;
         Ok(Self {
             connection,
+            put_attempt: None,
             held,
             deltas: SumDeltas::default(),
             charges: ClaimCharges::default(),
@@ -123,55 +127,55 @@ impl<'a> SqliteBatch<'a> {
         })
     }
 
-    fn put(&self, attempt: &AttemptRow) -> Result<bool> {
-        let rows = run(
-            self.connection,
-            sql::PUT_ATTEMPT,
-            params![
-                attempt.request,
-                attempt.attempt,
-                attempt.last,
-                attempt.started_at.0,
-                attempt.group,
-                attempt.tenant,
-                attempt.key,
-                attempt.agent,
-                attempt.session,
-                attempt.route,
-                attempt.stream,
-                attempt.model,
-                attempt.pool,
-                attempt.worker,
-                signed(attempt.estimate),
-                signed(attempt.input_tokens),
-                signed(attempt.cached_tokens),
-                signed(attempt.output_tokens),
-                signed(attempt.charged),
-                attempt.usage.word(),
-                signed(attempt.waited_us),
-                attempt.first_token_us.map(signed),
-                signed(attempt.total_us),
-                attempt.status,
-                attempt.outcome.word(),
-                attempt.code,
-                attempt.brownout,
-                signed(attempt.occupied),
-                signed(attempt.provider_tokens),
-                signed(attempt.money.0),
-                attempt.price,
-                attempt.tier,
-                attempt.class,
-                attempt.claim.as_ref().map(|claim| &claim.project),
-                attempt.claim.as_ref().map(|claim| &claim.task),
-                attempt.claim.as_ref().map(|claim| signed(claim.epoch)),
-                signed(attempt.estimate_uncached),
-                signed(attempt.charged_uncached),
-                signed(attempt.cache_written_tokens),
-                signed(attempt.cache_written_1h_tokens),
-                signed(attempt.worker_us),
-                attempt.price_set,
-            ],
-        )?;
+    fn put(&mut self, attempt: &AttemptRow) -> Result<bool> {
+        let statement = match &mut self.put_attempt {
+            Some(statement) => statement,
+            none => none.insert(self.connection.prepare_cached(sql::PUT_ATTEMPT)?),
+        };
+        let rows = statement.execute(params![
+            attempt.request,
+            attempt.attempt,
+            attempt.last,
+            attempt.started_at.0,
+            attempt.group,
+            attempt.tenant,
+            attempt.key,
+            attempt.agent,
+            attempt.session,
+            attempt.route,
+            attempt.stream,
+            attempt.model,
+            attempt.pool,
+            attempt.worker,
+            signed(attempt.estimate),
+            signed(attempt.input_tokens),
+            signed(attempt.cached_tokens),
+            signed(attempt.output_tokens),
+            signed(attempt.charged),
+            attempt.usage.word(),
+            signed(attempt.waited_us),
+            attempt.first_token_us.map(signed),
+            signed(attempt.total_us),
+            attempt.status,
+            attempt.outcome.word(),
+            attempt.code,
+            attempt.brownout,
+            signed(attempt.occupied),
+            signed(attempt.provider_tokens),
+            signed(attempt.money.0),
+            attempt.price,
+            attempt.tier,
+            attempt.class,
+            attempt.claim.as_ref().map(|claim| &claim.project),
+            attempt.claim.as_ref().map(|claim| &claim.task),
+            attempt.claim.as_ref().map(|claim| signed(claim.epoch)),
+            signed(attempt.estimate_uncached),
+            signed(attempt.charged_uncached),
+            signed(attempt.cache_written_tokens),
+            signed(attempt.cache_written_1h_tokens),
+            signed(attempt.worker_us),
+            attempt.price_set,
+        ])?;
         Ok(rows > 0)
     }
 

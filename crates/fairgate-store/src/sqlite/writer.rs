@@ -37,11 +37,12 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 const BATCH_MAX: usize = 1_024;
 /// Maximum number of rows in one transaction.
 const ROWS_MAX: usize = 4_096;
-/// Time for which rows are collected before a transaction writes them.
-const COLLECT: Duration = Duration::from_millis(20);
-/// Number of rows after which the thread yields its core to other threads. Requests wait for the
-/// core, and nobody waits for these rows. This lowers the gateway's p99 by a tenth, at a fifth of
-/// its maximum load on two cores.
+/// Time for which rows are collected before a transaction writes them. They are safe in the spool, and any command ends
+/// the wait. Each transaction also writes the sums of its rows and commits, so at some hundred rows a second, a fifth of
+/// this time would cost a quarter more for each row.
+const COLLECT: Duration = Duration::from_millis(100);
+/// Number of rows after which the thread yields its core to other threads, because requests wait for the core and
+/// nobody waits for these rows. This lowers the gateway's p99 by a tenth, at a fifth of its maximum load on two cores.
 const ROWS_PER_YIELD: usize = 4;
 /// Maximum pause after a failure, before the remaining rows are retried.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
