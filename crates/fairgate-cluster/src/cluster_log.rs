@@ -1,4 +1,4 @@
-//! What a member needs outside of its process: one ordered log, and a few rows beside it.
+//! The traits of a log engine: one ordered log, and a few rows beside it.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub enum ClusterLogError {
     RecordTooLarge {
         /// Size of the record.
         bytes: usize,
-        /// Greatest size.
+        /// Greatest size of a record in bytes.
         max: usize,
     },
 }
@@ -99,7 +99,7 @@ pub struct StoredSnapshot {
     pub position: LogPosition,
     /// Hash of the bytes, as the taker stated it.
     pub hash: ShortHash,
-    /// The whole snapshot.
+    /// The bytes of the whole snapshot.
     pub bytes: Vec<u8>,
 }
 
@@ -108,7 +108,7 @@ pub struct StoredSnapshot {
 pub struct StoredReport {
     /// Id of the process.
     pub process: String,
-    /// Its state.
+    /// The state that the process offers.
     pub report: GenerationReport,
 }
 
@@ -139,11 +139,11 @@ pub trait GenerationStore: Send + Sync + 'static {
         report: &StoredReport,
     ) -> impl Future<Output = Result<(), ClusterLogError>> + Send;
 
-    /// Begins the generation after `ended` with this first snapshot, on an empty log. Returns false if `ended` is not
-    /// in force.
+    /// Begins generation `next` with this first snapshot, on an empty log. Returns false if `ended` is not in force.
     fn begin(
         &self,
         ended: u64,
+        next: u64,
         base: &[u8],
     ) -> impl Future<Output = Result<bool, ClusterLogError>> + Send;
 

@@ -7,7 +7,7 @@ use fairgate_core::decision::{Grant, GrantedPlace};
 use fairgate_replica::FlightEnd;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::member_message::{GrantedRequest, MemberCommand, RequestName};
+use crate::member_message::{GrantedSlot, MemberCommand, RequestName};
 
 /// A slot of a pool of the cluster. It is given back exactly once: by [`settle`](Self::settle), or when it is dropped.
 /// A dropped permit is charged the request's cost, because the request may have run.
@@ -25,9 +25,9 @@ impl ClusterPermit {
     pub(crate) fn new(
         commands: mpsc::UnboundedSender<MemberCommand>,
         name: RequestName,
-        granted: GrantedRequest,
+        granted: GrantedSlot,
     ) -> Self {
-        let GrantedRequest { grant, cut } = granted;
+        let GrantedSlot { grant, cut } = granted;
         Self { commands, name, grant, cut, first_token_seen: false, is_over: false }
     }
 

@@ -78,13 +78,13 @@ pub(crate) type RequestName = (Arc<str>, Arc<str>);
 
 /// A request that has its slot.
 #[derive(Debug)]
-pub(crate) struct GrantedRequest {
+pub(crate) struct GrantedSlot {
     pub(crate) grant: Grant,
     /// Receives a value when the request must be cut off.
     pub(crate) cut: oneshot::Receiver<()>,
 }
 
-pub(crate) type AdmissionAnswer = Result<GrantedRequest, ClusterAdmitError>;
+pub(crate) type AdmissionAnswer = Result<GrantedSlot, ClusterAdmitError>;
 
 /// A request that asks for a slot.
 pub(crate) struct SubmitCommand {

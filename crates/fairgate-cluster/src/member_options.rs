@@ -14,7 +14,7 @@ use fairgate_replica::{
 pub struct MemberOptions {
     /// The process, as the cluster knows it.
     pub identity: MemberIdentity,
-    /// What the machine needs of the process's file.
+    /// The part of the process's file that the machine needs.
     pub config: ClusterConfig,
     /// Version of the directory that the process has read.
     pub directory: u64,

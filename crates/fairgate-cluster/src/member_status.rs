@@ -1,4 +1,4 @@
-//! What a member shows of itself.
+//! The state that a member shows of itself.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use fairgate_replica::{ClusterMicros, LogPosition, MemberEpoch, MemberNumber, Sh
 
 /// The standing of a process in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemberPhase {
+pub enum MemberStanding {
     /// The process is not a member: it joins, or joins again.
     Joining,
     /// The process is a member.
     Member {
         /// Number of the process.
         number: MemberNumber,
-        /// Its epoch.
+        /// Epoch of the process.
         epoch: MemberEpoch,
     },
     /// The log is no longer the same for all, and the next generation has not begun yet.
@@ -24,11 +24,11 @@ pub enum MemberPhase {
     Failed(String),
 }
 
-/// What a member shows of itself.
+/// The state of a member, as its handles see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     /// Standing of the process.
-    pub phase: MemberPhase,
+    pub phase: MemberStanding,
     /// Generation of its replica.
     pub generation: u64,
     /// Place of the last record that it has applied.
@@ -48,11 +48,11 @@ pub struct MemberStatus {
 impl MemberStatus {
     /// Returns true if the process is a member now.
     pub fn is_member(&self) -> bool {
-        matches!(self.phase, MemberPhase::Member { .. })
+        matches!(self.phase, MemberStanding::Member { .. })
     }
 
     /// Returns true if the process has left, or cannot be a member.
     pub fn is_over(&self) -> bool {
-        matches!(self.phase, MemberPhase::Left | MemberPhase::Failed(_))
+        matches!(self.phase, MemberStanding::Left | MemberStanding::Failed(_))
     }
 }

@@ -25,7 +25,7 @@ use self::row_calls::{ROW_CALLS_MAX, RowAnswer, RowCall};
 use crate::cluster_log::{ClusterLog, ClusterLogError, GenerationStore, LogCursor, LogRead};
 use crate::member_message::{AdmissionAnswer, MemberCommand, RequestName};
 use crate::member_options::{MemberObserver, MemberOptions, PeerClocks};
-use crate::member_status::{MemberPhase, MemberStatus};
+use crate::member_status::{MemberStanding, MemberStatus};
 
 /// Records that wait to be appended. The protocol has at most eight on the way, and sends again what is not read back.
 const APPENDS_MAX: usize = 16;
@@ -47,7 +47,7 @@ impl LocalClock {
     }
 }
 
-/// What the task of a member has.
+/// State of a member's task.
 pub(crate) struct MemberTask {
     protocol: MemberProtocol,
     clock: LocalClock,
@@ -68,9 +68,9 @@ pub(crate) struct MemberTask {
     has_read: bool,
     status: watch::Sender<MemberStatus>,
     trouble: Option<String>,
-    /// Why the last join was refused.
+    /// Reason of the last refusal of a join.
     join_problem: Option<String>,
-    end: Option<MemberPhase>,
+    end: Option<MemberStanding>,
 }
 
 /// The ways from the task to its helpers.
@@ -311,7 +311,7 @@ impl MemberTask {
 
     fn fail(&mut self, reason: String) {
         tracing::error!("{reason}");
-        self.end = Some(MemberPhase::Failed(reason));
+        self.end = Some(MemberStanding::Failed(reason));
     }
 
     /// Makes a call to the rows beside the log. Returns false if too many calls wait.
@@ -330,9 +330,9 @@ impl MemberTask {
         let machine = self.protocol.replica().machine();
         let phase = match (&self.end, self.protocol.epoch()) {
             (Some(end), _) => end.clone(),
-            (None, _) if self.generation.is_ending() => MemberPhase::BetweenGenerations,
-            (None, Some((number, epoch))) => MemberPhase::Member { number, epoch },
-            (None, None) => MemberPhase::Joining,
+            (None, _) if self.generation.is_ending() => MemberStanding::BetweenGenerations,
+            (None, Some((number, epoch))) => MemberStanding::Member { number, epoch },
+            (None, None) => MemberStanding::Joining,
         };
         let status = MemberStatus {
             phase,

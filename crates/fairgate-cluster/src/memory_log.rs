@@ -71,6 +71,13 @@ impl MemoryLog {
         content.pruned = 0;
     }
 
+    /// Goes back to an earlier generation without records, as a database does that is restored from a backup.
+    pub fn go_back(&self, generation: u64) {
+        let mut content = self.lock();
+        let snapshots = std::mem::take(&mut content.snapshots);
+        *content = MemoryContent { generation, snapshots, ..MemoryContent::default() };
+    }
+
     /// Damages a record in the next `times` answers that contain it.
     pub fn damage(&self, position: LogPosition, times: u32) {
         self.lock().damaged = Some((position, times));
@@ -205,14 +212,14 @@ impl GenerationStore for MemoryLog {
         })
     }
 
-    async fn begin(&self, ended: u64, base: &[u8]) -> Result<bool, ClusterLogError> {
+    async fn begin(&self, ended: u64, next: u64, base: &[u8]) -> Result<bool, ClusterLogError> {
         let begun = self.call(|content| {
             if content.generation != ended {
                 return false;
             }
             *content = MemoryContent {
-                generation: ended + 1,
-                snapshots: vec![first_snapshot(ended + 1, base)],
+                generation: next,
+                snapshots: vec![first_snapshot(next, base)],
                 ..MemoryContent::default()
             };
             true

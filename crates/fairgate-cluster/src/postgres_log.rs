@@ -54,7 +54,7 @@ const STATE: &str = "SELECT generation, \
 const REPORTS: &str = "SELECT process, generation, member, position, hash FROM fairgate_cluster_reports \
      WHERE cluster = $1 AND generation = $2 AND seen_at > clock_timestamp() - interval '3 seconds' ORDER BY process";
 const REPORT: &str = "SELECT fairgate_cluster_report_1($1, $2, $3, $4, $5, $6, $7)";
-const BEGIN: &str = "SELECT fairgate_cluster_begin_1($1, $2, $3, $4, $5)";
+const BEGIN: &str = "SELECT fairgate_cluster_begin_1($1, $2, $3, $4, $5, $6)";
 const STORE_SNAPSHOT: &str = "SELECT fairgate_cluster_snapshot_1($1, $2, $3, $4, $5)";
 const NEWEST_SNAPSHOT: &str = "SELECT s.generation, s.position, s.hash, s.bytes FROM fairgate_cluster_snapshots s \
      JOIN fairgate_clusters c ON c.name = s.cluster AND c.generation = s.generation \
@@ -145,6 +145,8 @@ impl PostgresLog {
 
     async fn connect_appender(&self) -> Result<LogSession> {
         let client = self.connect().await?;
+        let row = client.query_one("SELECT pg_backend_pid()", &[]).await.map_err(from_postgres)?;
+        self.wake.set_appender(row.try_get(0).map_err(from_postgres)?);
         let repeated = client.prepare(APPEND).await.map_err(from_postgres)?;
         Ok(LogSession { client, repeated: Some(repeated) })
     }
@@ -339,9 +341,10 @@ impl GenerationStore for PostgresLog {
         self.query(REPORT, &values).await.map(drop)
     }
 
-    async fn begin(&self, ended: u64, base: &[u8]) -> Result<bool> {
-        let (ended, hash) = (to_int8(ended), snapshot_hash(base).to_string());
-        self.query_flag(BEGIN, &[&self.cluster, &ended, &hash, &base, &self.channel]).await
+    async fn begin(&self, ended: u64, next: u64, base: &[u8]) -> Result<bool> {
+        let (ended, next) = (to_int8(ended), to_int8(next));
+        let hash = snapshot_hash(base).to_string();
+        self.query_flag(BEGIN, &[&self.cluster, &ended, &next, &hash, &base, &self.channel]).await
     }
 
     async fn store_snapshot(&self, snapshot: &StoredSnapshot) -> Result<bool> {

@@ -62,15 +62,9 @@ impl MemberTask {
     /// Notes the generation in force. Returns false if records of an answer do not concern this member now.
     pub(super) fn take_generation(&mut self, in_force: u64, is_ending: bool) -> bool {
         let own = self.protocol.replica().machine().generation();
-        // A lower one can only be an old answer about the row, or a database that has gone back in time.
         if in_force > own {
             self.load_snapshot(None);
-        } else if in_force < own {
-            self.trouble = Some(format!(
-                "generation {in_force} of the cluster is in force, and this member has generation {own}: its database \
-                 has gone back in time"
-            ));
-        } else if is_ending && !self.generation.is_ending() {
+        } else if in_force == own && is_ending && !self.generation.is_ending() {
             self.protocol.suspend("another member asks for the next generation".to_owned());
         }
         in_force == own && !self.generation.is_loading
@@ -157,6 +151,9 @@ impl MemberTask {
 
     fn take_state(&mut self, state: &GenerationState) {
         let is_ending = state.ending_for.is_some();
+        if state.generation < self.protocol.replica().machine().generation() {
+            return self.replace_generation(state.generation);
+        }
         if !self.take_generation(state.generation, is_ending) || !self.generation.is_ending() {
             return;
         }
@@ -168,8 +165,20 @@ impl MemberTask {
         if is_due && chosen_process(own, &state.reports) == Some(&*self.process) {
             let base = self.protocol.base_for(own + 1);
             tracing::warn!(generation = own + 1, "this member's state begins the next generation");
-            self.call_rows(RowCall::Begin { ended: own, base });
+            self.call_rows(RowCall::Begin { ended: own, next: own + 1, base });
         }
+    }
+
+    /// Begins a generation with this member's state, because the database has gone back to an earlier one, such as by
+    /// the failover to a standby that lacks the last change. Nobody can report about a generation that is gone, so the
+    /// first member that notices it begins the next one.
+    fn replace_generation(&mut self, in_force: u64) {
+        let own = self.protocol.replica().machine().generation();
+        self.protocol.suspend(format!(
+            "generation {own} is gone from the database, which has generation {in_force}"
+        ));
+        let base = self.protocol.base_for(own + 1);
+        self.call_rows(RowCall::Begin { ended: in_force, next: own + 1, base });
     }
 
     /// Stores a snapshot of this member, whose turn it is.

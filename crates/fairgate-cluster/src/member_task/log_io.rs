@@ -15,7 +15,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Longest time for which the reader waits until the member has applied what it got.
 const APPLY_PATIENCE: Duration = Duration::from_millis(200);
 
-/// What the member has applied, and a number that it raises to have the log read at once.
+/// Place up to which the member has applied the log, and a number that it raises to have the log read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReaderPlace {
     pub(super) cursor: LogCursor,
@@ -32,7 +32,7 @@ pub(super) struct AppendJob {
 /// Answer of the log, or what went wrong.
 #[derive(Debug)]
 pub(super) struct LogAnswer {
-    /// What the member had applied when the call was made. It may have applied more since, because the other task's
+    /// Place up to which the member had applied the log when the call was made. It may have applied more since, because the other task's
     /// answer came first.
     pub(super) asked: LogCursor,
     pub(super) read: Result<LogRead, ClusterLogError>,

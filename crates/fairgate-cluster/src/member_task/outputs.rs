@@ -1,4 +1,4 @@
-//! What the protocol asks the task to do.
+//! Carries out the outputs of the protocol.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::row_calls::RowCall;
 use super::{MemberTask, PeerReport};
-use crate::member_message::GrantedRequest;
-use crate::member_status::MemberPhase;
+use crate::member_message::GrantedSlot;
+use crate::member_status::MemberStanding;
 
 impl MemberTask {
     pub(super) fn take_output(&mut self, output: MemberOutput) {
@@ -32,7 +32,7 @@ impl MemberTask {
             MemberOutput::EpochEnded => tracing::warn!(
                 "the cluster went on without this gateway, because it did not hear of it for a lease; it joins again"
             ),
-            MemberOutput::Left => self.end = Some(MemberPhase::Left),
+            MemberOutput::Left => self.end = Some(MemberStanding::Left),
             MemberOutput::StoreSnapshot { position, bytes } => self.store_snapshot(position, bytes),
             MemberOutput::Prune { up_to } => {
                 let generation = self.protocol.replica().machine().generation();
@@ -108,7 +108,7 @@ impl MemberTask {
             return self.unclaimed.push(name);
         };
         let (cut, cut_end) = oneshot::channel();
-        let granted = GrantedRequest { grant, cut: cut_end };
+        let granted = GrantedSlot { grant, cut: cut_end };
         match reply.send(Ok(granted)) {
             Ok(()) => drop(self.flights.insert(name, cut)),
             Err(_) => self.unclaimed.push(name),

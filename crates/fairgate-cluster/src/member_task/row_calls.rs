@@ -17,7 +17,7 @@ pub(super) const ROW_CALLS_MAX: usize = 16;
 pub(super) enum RowCall {
     State,
     Report(StoredReport),
-    Begin { ended: u64, base: Vec<u8> },
+    Begin { ended: u64, next: u64, base: Vec<u8> },
     StoreSnapshot(StoredSnapshot),
     LoadSnapshot { before: Option<LogPosition> },
     Prune { generation: u64, up_to: LogPosition },
@@ -43,7 +43,9 @@ pub(super) async fn carry_out<L: ClusterLog + GenerationStore>(
         let answer = match call {
             RowCall::State => Some(RowAnswer::State(log.state().await)),
             RowCall::Report(report) => log.report(&report).await.err().map(RowAnswer::Failed),
-            RowCall::Begin { ended, base } => Some(RowAnswer::Begun(log.begin(ended, &base).await)),
+            RowCall::Begin { ended, next, base } => {
+                Some(RowAnswer::Begun(log.begin(ended, next, &base).await))
+            }
             RowCall::StoreSnapshot(snapshot) => {
                 let stored = log.store_snapshot(&snapshot).await;
                 Some(RowAnswer::Stored { snapshot, stored })

@@ -86,7 +86,7 @@ BEGIN
     INSERT INTO fairgate_cluster_log (cluster, generation, position, stamp, record)
       VALUES (p_cluster, p_generation, last,
               (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, p_record);
-    PERFORM pg_notify(p_channel, p_generation || ' ' || last);
+    PERFORM pg_notify(p_channel, p_generation || ' ' || last || ' ' || pg_backend_pid());
   END IF;
   SELECT r.in_force, r.is_ending, r.last, r.positions, r.stamps, r.records
     INTO in_force, is_ending, last, positions, stamps, records
@@ -115,13 +115,13 @@ BEGIN
   RETURN true;
 END $$;
 
--- Begins the generation after another one, on an empty log. Returns false if that one is not in force.
+-- Begins a generation on an empty log. Returns false if the one that it follows is not in force.
 CREATE FUNCTION fairgate_cluster_begin_1(
-  p_cluster text, p_ended bigint, p_hash text, p_base bytea, p_channel text
+  p_cluster text, p_ended bigint, p_next bigint, p_hash text, p_base bytea, p_channel text
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM fairgate_cluster_lock_1(p_cluster);
-  UPDATE fairgate_clusters c SET generation = p_ended + 1, ending_since = NULL
+  UPDATE fairgate_clusters c SET generation = p_next, ending_since = NULL
     WHERE c.name = p_cluster AND c.generation = p_ended;
   IF NOT FOUND THEN
     RETURN false;
@@ -130,7 +130,7 @@ BEGIN
   DELETE FROM fairgate_cluster_reports r WHERE r.cluster = p_cluster;
   DELETE FROM fairgate_cluster_snapshots s WHERE s.cluster = p_cluster;
   INSERT INTO fairgate_cluster_snapshots (cluster, generation, position, hash, bytes)
-    VALUES (p_cluster, p_ended + 1, 0, p_hash, p_base);
+    VALUES (p_cluster, p_next, 0, p_hash, p_base);
   PERFORM pg_notify(p_channel, 'row');
   RETURN true;
 END $$;

@@ -1,6 +1,6 @@
 //! Wakes the reader when there is something new.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use fairgate_replica::LogPosition;
@@ -17,7 +17,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(5);
 /// Payload of the notification by which a session tests if it is woken.
 pub(super) const PROBE: &str = "probe";
 
-/// What notifications have said.
+/// The newest content of the notifications.
 #[derive(Debug)]
 pub(super) struct WakeSignal {
     /// The newest place that was announced.
@@ -26,6 +26,9 @@ pub(super) struct WakeSignal {
     row: Notify,
     probe: Notify,
     polls: AtomicBool,
+    /// Id of the server process behind the connection that appends; 0 if there is none. Its records come back as
+    /// answers, so they wake nobody.
+    appender: AtomicI32,
 }
 
 impl WakeSignal {
@@ -36,23 +39,26 @@ impl WakeSignal {
             row: Notify::new(),
             probe: Notify::new(),
             polls: AtomicBool::new(false),
+            appender: AtomicI32::new(0),
         }
     }
 
-    /// Takes the payload of a notification: a generation and a place, or the name of something that happened.
+    /// Sets the id of the server process that appends this member's records.
+    pub(super) fn set_appender(&self, process: i32) {
+        self.appender.store(process, Ordering::Relaxed);
+    }
+
+    /// Takes the payload of a notification: a generation, a place and the server process that appended, or the name of
+    /// something that happened.
     pub(super) fn take(&self, payload: &str) {
         if payload == PROBE {
             return self.probe.notify_one();
         }
-        let place = payload.split_once(' ').and_then(|(generation, position)| {
-            let position = LogPosition(position.parse().ok()?);
-            Some(LogCursor { generation: generation.parse().ok()?, after: position })
-        });
-        match place {
-            Some(place) => {
-                self.newest.send_replace(place);
-            }
-            None => self.row.notify_one(),
+        let Some((place, appender)) = read_place(payload) else {
+            return self.row.notify_one();
+        };
+        if appender != self.appender.load(Ordering::Relaxed) {
+            self.newest.send_replace(place);
         }
     }
 
@@ -86,6 +92,13 @@ impl WakeSignal {
     }
 }
 
+fn read_place(payload: &str) -> Option<(LogCursor, i32)> {
+    let mut words = payload.split(' ');
+    let generation = words.next()?.parse().ok()?;
+    let after = LogPosition(words.next()?.parse().ok()?);
+    Some((LogCursor { generation, after }, words.next()?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,14 +111,18 @@ mod tests {
     async fn a_reader_is_woken_by_what_it_has_not_read() {
         let signal = WakeSignal::new();
         let start = tokio::time::Instant::now();
-        signal.take("3 7");
+        signal.set_appender(12);
+        signal.take("3 7 13");
         signal.changed(cursor(3, 6)).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
         signal.changed(cursor(3, 7)).await;
         assert_eq!(start.elapsed(), LOOK_AT_LEAST, "place 7 is read already");
+        signal.take("3 8 12");
+        signal.changed(cursor(3, 7)).await;
+        assert_eq!(start.elapsed(), 2 * LOOK_AT_LEAST, "place 8 is the member's own record");
         signal.take("row");
         signal.changed(cursor(3, 7)).await;
-        assert_eq!(start.elapsed(), LOOK_AT_LEAST);
+        assert_eq!(start.elapsed(), 2 * LOOK_AT_LEAST);
     }
 
     #[tokio::test(start_paused = true)]

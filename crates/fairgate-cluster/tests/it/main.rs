@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod measure;
 mod memory;
 mod postgres;
 mod postgres_faults;
+mod processes;
 mod test_cluster;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_cluster::{ClusterAdmitError, ClusterMember, MemberPhase, MemoryLog};
+use fairgate_cluster::{
+    ClusterAdmitError, ClusterHandle, MemberStanding, MemoryLog, read_cluster, verify_snapshot,
+};
 use fairgate_replica::{ClusterConfig, LogPosition};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,7 +19,7 @@ fn usual() -> ClusterConfig {
     config(5 * SECOND, 30 * SECOND)
 }
 
-async fn members(log: &Arc<MemoryLog>, count: usize) -> Vec<ClusterMember> {
+async fn members(log: &Arc<MemoryLog>, count: usize) -> Vec<ClusterHandle> {
     let mut members = Vec::new();
     for index in 0..count {
         let (name, process) = (format!("gateway-{index}"), format!("process-{index}"));
@@ -145,6 +147,27 @@ async fn lost_records_begin_a_generation_that_knows_what_waits_and_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_database_that_goes_back_in_time_gets_a_new_generation() {
+    let log = Arc::new(MemoryLog::new());
+    let members = members(&log, 2).await;
+    let permit = admit(&members[0], "runs", "a").await.unwrap();
+    for gone in [1, 2] {
+        log.lose_records();
+        until(&members[1], move |machine| machine.generation() == gone + 1).await;
+        assert!(members[0].joined().await && members[1].joined().await);
+    }
+    log.go_back(1);
+    for member in &members {
+        until(member, |machine| machine.generation() == 4).await;
+        assert!(member.joined().await);
+        assert_eq!(in_flight(member).await, 1);
+    }
+    permit.settle(end_of(1));
+    until(&members[1], |machine| machine.pool("llama").unwrap().in_flight() == 0).await;
+    check_equal(&members).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_damaged_record_is_read_again_and_then_the_member_begins_from_a_snapshot() {
     for times in [1, 2, 4] {
         let log = Arc::new(MemoryLog::new());
@@ -167,9 +190,18 @@ async fn a_damaged_record_is_read_again_and_then_the_member_begins_from_a_snapsh
 async fn a_newcomer_begins_from_a_snapshot_and_from_an_older_one_if_that_is_damaged() {
     let log = Arc::new(MemoryLog::new());
     let mut members = members(&log, 2).await;
+    assert_eq!(verify_snapshot(&*log).await, Ok(None));
     sleep(100 * SECOND).await;
+    let verified = verify_snapshot(&*log).await.unwrap().unwrap();
+    assert_eq!(verified.stated, verified.computed, "{verified:?}");
+    assert!(verified.from < verified.position && verified.from.0 > 0, "{verified:?}");
     members.push(start(log.clone(), options("gateway-2", "process-2", usual())).await);
+    let outside = read_cluster(&*log).await.unwrap();
+    let seen = members[0].look(|machine| (machine.position(), machine.hash())).await.unwrap();
+    assert_eq!((outside.machine().position(), outside.machine().hash()), seen);
     log.damage_snapshot();
+    let refused = read_cluster(&*log).await.unwrap_err();
+    assert!(refused.to_string().contains("snapshot"), "{refused}");
     members.push(start(log.clone(), options("gateway-3", "process-3", usual())).await);
     check_equal(&members).await;
     assert_eq!(members[0].status().generation, 1);
@@ -186,7 +218,7 @@ async fn a_member_that_leaves_serves_what_it_has_and_admits_nothing_more() {
     sleep(10 * SECOND).await;
     assert!(members[0].status().is_member(), "a request is in flight");
     permit.settle(end_of(1));
-    assert_eq!(members[0].over().await.phase, MemberPhase::Left);
+    assert_eq!(members[0].over().await.phase, MemberStanding::Left);
     until(&members[1], |machine| machine.members().filter(|it| it.is_live()).count() == 1).await;
 }
 
@@ -195,7 +227,7 @@ async fn two_processes_of_one_name_are_not_members_at_once() {
     let log = Arc::new(MemoryLog::new());
     let first = start(log.clone(), options("gateway-0", "process-0", usual())).await;
     let second = options("gateway-0", "process-1", usual());
-    let second = ClusterMember::start(log.clone(), "test", second).await.unwrap();
+    let second = ClusterHandle::start(log.clone(), "test", second).await.unwrap();
     sleep(10 * SECOND).await;
     assert!(first.status().is_member() && !second.status().is_member());
     assert!(second.status().trouble.unwrap().contains("name"), "{:?}", second.status());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_cluster::{
-    ClusterAdmitError, ClusterLog, ClusterLogError, ClusterMember, GenerationStore, LogCursor,
+    ClusterAdmitError, ClusterHandle, ClusterLog, ClusterLogError, GenerationStore, LogCursor,
     PostgresLog,
 };
 use fairgate_replica::{ClusterConfig, LogPosition, RECORD_BYTES_MAX};
@@ -32,7 +32,7 @@ async fn open(url: &str) -> Arc<PostgresLog> {
     Arc::new(PostgresLog::open(url, "test").await.unwrap())
 }
 
-async fn members(url: &str, count: usize) -> Vec<ClusterMember> {
+async fn members(url: &str, count: usize) -> Vec<ClusterHandle> {
     let mut members = Vec::new();
     for index in 0..count {
         let (name, process) = (format!("gateway-{index}"), format!("process-{index}"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_cluster::{ClusterAdmitError, ClusterMember, PostgresLog};
+use fairgate_cluster::{ClusterAdmitError, ClusterHandle, PostgresLog};
 use fairgate_replica::ClusterConfig;
 use fairgate_testkit::postgres_server::{PostgresServer, shared_server};
 use tokio::task::JoinSet;
@@ -18,7 +18,7 @@ fn short() -> ClusterConfig {
     config(Duration::from_secs(3), Duration::from_secs(3))
 }
 
-async fn members(url: &str, count: usize) -> Vec<ClusterMember> {
+async fn members(url: &str, count: usize) -> Vec<ClusterHandle> {
     let mut members = Vec::new();
     for index in 0..count {
         let (name, process) = (format!("gateway-{index}"), format!("process-{index}"));
@@ -53,7 +53,7 @@ async fn a_killed_member_frees_its_slots_after_orphans() {
 }
 
 /// Runs requests at all members, and does something to the server meanwhile.
-async fn run_through(server: &PostgresServer, members: &[ClusterMember], stop: impl FnOnce()) {
+async fn run_through(server: &PostgresServer, members: &[ClusterHandle], stop: impl FnOnce()) {
     let backend = Arc::new(Backend::default());
     let mut requests = JoinSet::new();
     for index in 0..300 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fairgate_cluster::{
-    ClusterAdmitError, ClusterLog, ClusterMember, ClusterPermit, GenerationStore, LogCursor,
+    ClusterAdmitError, ClusterHandle, ClusterLog, ClusterPermit, GenerationStore, LogCursor,
     MemberObserver, MemberOptions,
 };
 use fairgate_core::attribute::{Attribute, Attributes};
@@ -98,8 +98,8 @@ pub(crate) fn with_events(options: MemberOptions) -> (MemberOptions, AppliedEven
 pub(crate) async fn start<L: ClusterLog + GenerationStore>(
     log: Arc<L>,
     options: MemberOptions,
-) -> ClusterMember {
-    let member = ClusterMember::start(log, "test", options).await.unwrap();
+) -> ClusterHandle {
+    let member = ClusterHandle::start(log, "test", options).await.unwrap();
     assert!(member.joined().await, "{:?}", member.status());
     member
 }
@@ -112,7 +112,7 @@ pub(crate) fn submit(id: &str, tenant: &str) -> Submit {
 }
 
 pub(crate) async fn admit(
-    member: &ClusterMember,
+    member: &ClusterHandle,
     id: &str,
     tenant: &str,
 ) -> Result<ClusterPermit, ClusterAdmitError> {
@@ -172,7 +172,7 @@ impl Drop for RunningRequest<'_> {
 
 /// Waits until a condition about a member holds.
 pub(crate) async fn until(
-    member: &ClusterMember,
+    member: &ClusterHandle,
     is_so: impl Fn(&ClusterMachine) -> bool + Clone + Send + 'static,
 ) {
     for _ in 0..2000 {
@@ -186,13 +186,13 @@ pub(crate) async fn until(
 }
 
 /// Returns the number of requests in flight in a member's replica.
-pub(crate) async fn in_flight(member: &ClusterMember) -> u64 {
+pub(crate) async fn in_flight(member: &ClusterHandle) -> u64 {
     let count = |machine: &ClusterMachine| machine.pool(&pool()).map(|it| it.in_flight());
     member.look(count).await.flatten().unwrap_or_default()
 }
 
 /// Waits until all members have applied the same records, and checks that they have the same state.
-pub(crate) async fn check_equal(members: &[ClusterMember]) {
+pub(crate) async fn check_equal(members: &[ClusterHandle]) {
     for _ in 0..1000 {
         let mut states: Vec<(u64, LogPosition, ShortHash, ShortHash)> = Vec::new();
         for member in members {

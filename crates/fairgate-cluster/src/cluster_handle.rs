@@ -17,7 +17,7 @@ use crate::member_message::{
     AdmissionAnswer, ClusterAdmitError, MemberCommand, RequestName, SubmitCommand,
 };
 use crate::member_options::MemberOptions;
-use crate::member_status::{MemberPhase, MemberStatus};
+use crate::member_status::{MemberStanding, MemberStatus};
 use crate::member_task::run_member;
 
 /// Version of the rules with which a new cluster begins. Every release knows it.
@@ -46,14 +46,14 @@ pub enum MemberStartError {
 ///    embedder waits for [`ClusterPermit::must_stop`] beside its work.
 /// 3. At the end: [`leave`](Self::leave), and [`over`](Self::over) to wait until nothing is in flight.
 #[derive(Clone)]
-pub struct ClusterMember {
+pub struct ClusterHandle {
     commands: mpsc::UnboundedSender<MemberCommand>,
     turns: Arc<Semaphore>,
     status: watch::Receiver<MemberStatus>,
     task: Arc<JoinHandle<()>>,
 }
 
-impl ClusterMember {
+impl ClusterHandle {
     /// Starts a member on the current tokio runtime. Creates the cluster if its log does not have it yet.
     pub async fn start<L: ClusterLog + GenerationStore>(
         log: Arc<L>,
@@ -174,9 +174,9 @@ impl ClusterMember {
     }
 }
 
-impl fmt::Debug for ClusterMember {
+impl fmt::Debug for ClusterHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterMember").field("status", &*self.status.borrow()).finish()
+        f.debug_struct("ClusterHandle").field("status", &*self.status.borrow()).finish()
     }
 }
 
@@ -226,7 +226,7 @@ async fn newest_replica<L: GenerationStore>(log: &L) -> Result<Replica, MemberSt
 fn first_status(protocol: &MemberProtocol) -> MemberStatus {
     let machine = protocol.replica().machine();
     MemberStatus {
-        phase: MemberPhase::Joining,
+        phase: MemberStanding::Joining,
         generation: machine.generation(),
         position: machine.position(),
         hash: machine.hash(),
