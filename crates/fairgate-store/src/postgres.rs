@@ -44,7 +44,7 @@ use crate::private_files::{FileLock, private_folder};
 use crate::spool::{RowWriter, Spool, SpoolFiles, SpoolIntake, SpoolPutError};
 use crate::store_options::StoreOptions;
 use crate::transaction::TransactionJob;
-use address::PostgresAddress;
+pub use address::PostgresAddress;
 pub(crate) use advisory_lock::AdvisoryLock;
 use connection::{
     ANSWER_TIMEOUT, PostgresConnection, SUM_TIMEOUT, with_answer_timeout, with_timeout,

@@ -108,7 +108,13 @@ impl PostgresServer {
         self.control(&["-m", "fast", "-w", "stop"])
     }
 
-    /// Starts the server again after [`Self::shut_down`].
+    /// Stops the server as a crash would: it does not write its buffers, and its unlogged tables are empty after the
+    /// next start.
+    pub fn crash(&self) -> Result<()> {
+        self.control(&["-m", "immediate", "-w", "stop"])
+    }
+
+    /// Starts the server again after [`Self::shut_down`] or [`Self::crash`].
     pub fn start_again(&self) -> Result<()> {
         let log = self.folder.join("log").display().to_string();
         self.control(&["-l", &log, "-w", "-t", "60", "start"])

@@ -5,20 +5,24 @@
 //! certificate and the name of the server are verified, against the public roots or those in the
 //! PEM file `sslrootcert`. TLS without verification is not possible.
 
+use std::fmt;
+use std::future::poll_fn;
+
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::tls::PostgresTls;
 
-/// Connection settings of a server.
-pub(super) struct PostgresAddress {
+/// Connection settings of a server, as the store's URL states them.
+pub struct PostgresAddress {
     config: Config,
     tls: Option<PostgresTls>,
 }
 
 impl PostgresAddress {
     /// Parses a URL. The error is a description of the problem.
-    pub(super) fn parse(url: &str) -> Result<Self, String> {
+    pub fn parse(url: &str) -> Result<Self, String> {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots, mut rest) = (None, None, Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -74,6 +78,48 @@ impl PostgresAddress {
                 tokio::spawn(async { drop(connection.await) });
                 Ok(client)
             }
+        }
+    }
+
+    /// Opens a connection, and calls `notified` with the payload of each notification that it receives. The I/O of the
+    /// connection runs as an async task until the returned client is dropped; `notified` must not block.
+    pub async fn connect_notified(
+        &self,
+        notified: impl Fn(&str) + Send + 'static,
+    ) -> Result<Client, tokio_postgres::Error> {
+        match &self.tls {
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await?;
+                tokio::spawn(pass_on_notifications(connection, notified));
+                Ok(client)
+            }
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                tokio::spawn(pass_on_notifications(connection, notified));
+                Ok(client)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PostgresAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The settings contain the password.
+        f.debug_struct("PostgresAddress").field("has_tls", &self.tls.is_some()).finish()
+    }
+}
+
+/// Does the I/O of a connection until it ends. The user of the client sees an error too.
+async fn pass_on_notifications<S, T>(
+    mut connection: Connection<S, T>,
+    notified: impl Fn(&str) + Send + 'static,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let AsyncMessage::Notification(notification) = message {
+            notified(notification.payload());
         }
     }
 }
