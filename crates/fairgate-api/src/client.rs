@@ -79,13 +79,13 @@ pub struct GatewayHttpResponse {
 #[error("gateway {url}")]
 pub struct GatewayHttpError {
     url: Uri,
-    source: HttpProblem,
+    source: HttpCallError,
 }
 
 /// Reason why a request got no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum HttpProblem {
+pub enum HttpCallError {
     /// The URL names no host.
     #[error("the URL has no host")]
     NoHost,
@@ -131,7 +131,7 @@ pub enum HttpProblem {
 
 impl GatewayHttpError {
     /// Returns the cause of the failure, without the gateway's address.
-    pub fn problem(&self) -> &HttpProblem {
+    pub fn problem(&self) -> &HttpCallError {
         &self.source
     }
 }
@@ -148,10 +148,10 @@ impl GatewayHttpClient {
             whole(response).await
         };
         let answer = tokio::time::timeout(timeout, answer).await;
-        answer.unwrap_or(Err(HttpProblem::Timeout(timeout))).map_err(|source| self.error(source))
+        answer.unwrap_or(Err(HttpCallError::Timeout(timeout))).map_err(|source| self.error(source))
     }
 
-    fn error(&self, source: HttpProblem) -> GatewayHttpError {
+    fn error(&self, source: HttpCallError) -> GatewayHttpError {
         GatewayHttpError { url: self.url.clone(), source }
     }
 }
@@ -164,12 +164,12 @@ impl GatewayHttpResponse {
 }
 
 /// Reads the body of a response to its end.
-async fn whole(response: Response<Incoming>) -> Result<GatewayHttpResponse, HttpProblem> {
+async fn whole(response: Response<Incoming>) -> Result<GatewayHttpResponse, HttpCallError> {
     let status = response.status();
     let date = response.headers().get(header::DATE).and_then(|date| date.to_str().ok());
     let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(HttpProblem::BrokenBody)?.to_bytes();
+    let body = body.map_err(HttpCallError::BrokenBody)?.to_bytes();
     Ok(GatewayHttpResponse { status, date, text: String::from_utf8(body.to_vec())? })
 }
 

@@ -277,7 +277,7 @@ impl Pool {
 
     /// Returns true if the request with this id is in flight and false if it waits; `None` if there is no such request.
     /// This costs one look-up of the id.
-    pub fn is_in_flight(&self, id: &str) -> Option<bool> {
+    pub fn flight_state(&self, id: &str) -> Option<bool> {
         let handle = self.request_ids.find(id)?;
         Some(self.engine.requests.get(handle).is_in_flight())
     }

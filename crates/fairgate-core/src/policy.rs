@@ -312,13 +312,13 @@ pub struct PolicyError {
     /// Path of the bad field from the policy's root, such as `share.inside.drr.classes[1].name`.
     pub field: String,
     /// The rule that the field breaks.
-    pub problem: PolicyProblem,
+    pub problem: PolicyErrorKind,
 }
 
 /// A rule that a policy can break although its single values are in range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PolicyProblem {
+pub enum PolicyErrorKind {
     /// A drr or bands node lists no classes.
     NoClasses,
     /// Two classes of one node have this name.
@@ -340,7 +340,7 @@ pub enum PolicyProblem {
     TooManyNodes,
 }
 
-impl fmt::Display for PolicyProblem {
+impl fmt::Display for PolicyErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoClasses => write!(f, "this node needs at least one class"),
@@ -372,7 +372,7 @@ impl Policy {
     /// Checks a tree and makes it a policy; fails with the first rule that the tree breaks.
     pub fn new(root: PolicyNode) -> Result<Self, PolicyError> {
         if check(&root, 1, &mut String::new())? > MAX_NODES {
-            let problem = PolicyProblem::TooManyNodes;
+            let problem = PolicyErrorKind::TooManyNodes;
             return Err(PolicyError { field: root.kind().into(), problem });
         }
         Ok(Self { root: Arc::new(root) })
@@ -392,12 +392,12 @@ fn check(node: &PolicyNode, depth: usize, path: &mut String) -> Result<u64, Poli
         Err(PolicyError { field: format!("{path}{field}"), problem })
     };
     if depth > MAX_DEPTH {
-        return fail(path, "", PolicyProblem::TooDeep);
+        return fail(path, "", PolicyErrorKind::TooDeep);
     }
     let below = match node {
         PolicyNode::Drr(drr) => {
             if drr.classes.is_empty() {
-                return fail(path, ".classes", PolicyProblem::NoClasses);
+                return fail(path, ".classes", PolicyErrorKind::NoClasses);
             }
             let inside = check_inside(&drr.inside, depth, path)?;
             let classes = drr.classes.iter().map(|class| (&*class.name, &class.inside));
@@ -407,7 +407,7 @@ fn check(node: &PolicyNode, depth: usize, path: &mut String) -> Result<u64, Poli
         }
         PolicyNode::Share(share) => {
             if share.partition && depth > 1 {
-                return fail(path, ".partition", PolicyProblem::PartitionBelowRoot);
+                return fail(path, ".partition", PolicyErrorKind::PartitionBelowRoot);
             }
             // The node's own inside is checked first, so that an error in it is reported at the node and not at a class
             // that shares it.
@@ -416,13 +416,13 @@ fn check(node: &PolicyNode, depth: usize, path: &mut String) -> Result<u64, Poli
         }
         PolicyNode::Load(load) => {
             if load.max_wait_ticks.is_some() && matches!(load.inside, FlowInside::Node(_)) {
-                return fail(path, ".max_wait_ticks", PolicyProblem::MaxWaitNeedsQueue);
+                return fail(path, ".max_wait_ticks", PolicyErrorKind::MaxWaitNeedsQueue);
             }
             check_inside(&load.inside, depth, path)?
         }
         PolicyNode::Bands(bands) => {
             if bands.classes.is_empty() {
-                return fail(path, ".classes", PolicyProblem::NoClasses);
+                return fail(path, ".classes", PolicyErrorKind::NoClasses);
             }
             let inside = check_inside(&bands.inside, depth, path)?;
             let classes = bands.classes.iter().map(|class| (&*class.name, &class.inside));
@@ -447,7 +447,7 @@ fn check_share_classes(
         |field: &str, problem| Err(PolicyError { field: format!("{path}.{field}"), problem });
     if share.classes.is_empty() {
         return match share.default {
-            Some(_) => fail("default", PolicyProblem::DefaultWithoutClasses),
+            Some(_) => fail("default", PolicyErrorKind::DefaultWithoutClasses),
             None => Ok(0),
         };
     }
@@ -457,7 +457,7 @@ fn check_share_classes(
         ("caps", !share.caps.is_empty()),
     ];
     if let Some((field, _)) = by_name.iter().find(|(_, stated)| *stated) {
-        return fail(field, PolicyProblem::WeightsBesideClasses);
+        return fail(field, PolicyErrorKind::WeightsBesideClasses);
     }
     let classes = share.classes.iter().map(|class| (&*class.name, &class.inside));
     let counted = (&share.inside, inside);
@@ -478,12 +478,12 @@ fn check_classes<'a>(
     let mut seen = BTreeSet::new();
     for (i, (name, _)) in classes.clone().enumerate() {
         if !seen.insert(name) {
-            let problem = PolicyProblem::DuplicateClass(name.into());
+            let problem = PolicyErrorKind::DuplicateClass(name.into());
             return fail(format!("{path}.classes[{i}].name"), problem);
         }
     }
     if let Some(name) = default.filter(|name| !seen.contains(name)) {
-        let problem = PolicyProblem::UnknownDefault(name.into());
+        let problem = PolicyErrorKind::UnknownDefault(name.into());
         return fail(format!("{path}.default"), problem);
     }
     let mut nodes = 0u64;

@@ -115,7 +115,7 @@ pub use explain::{
 use gap::GapTotals;
 pub use snapshot::{
     AgentState, CreditWeight, ProjectStatus, ScheduleMode, ScheduleSnapshot, ScheduleSnapshotError,
-    ScheduleSnapshotParts, ScheduleSnapshotProblem, ScheduledAgent, ScheduledProject,
+    ScheduleSnapshotErrorKind, ScheduleSnapshotParts, ScheduledAgent, ScheduledProject,
     ScheduledTask, TaskStatus,
 };
 

@@ -32,7 +32,7 @@ pub(crate) const BLOB_TEXT_BYTES: usize = 4096;
 
 /// The reason why a text is not valid JSON, and the offset of the first invalid byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JsonFault {
+pub(crate) struct JsonSyntaxError {
     /// Description of the error, in a few words.
     pub(crate) what: &'static str,
     /// Offset of the invalid byte, counted from 0.
@@ -118,7 +118,11 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Reads `byte`, or fails with the message `missing` if another byte comes next.
-    pub(crate) fn expect(&mut self, byte: u8, missing: &'static str) -> Result<(), JsonFault> {
+    pub(crate) fn expect(
+        &mut self,
+        byte: u8,
+        missing: &'static str,
+    ) -> Result<(), JsonSyntaxError> {
         if self.peek() != byte {
             return self.fault(missing);
         }
@@ -134,7 +138,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Fails unless the text has ended.
-    pub(crate) fn end(&mut self) -> Result<(), JsonFault> {
+    pub(crate) fn end(&mut self) -> Result<(), JsonSyntaxError> {
         self.peek();
         if self.at < self.text.len() {
             self.fault("something follows the document")
@@ -144,7 +148,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Reads the key of a member and its colon.
-    pub(crate) fn key(&mut self) -> Result<QuotedString, JsonFault> {
+    pub(crate) fn key(&mut self) -> Result<QuotedString, JsonSyntaxError> {
         if self.peek() != b'"' {
             return self.fault("expected a key in quotes");
         }
@@ -166,7 +170,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Reads one value of any kind and returns its range. `depth` is the number of containers around it.
-    pub(crate) fn value(&mut self, depth: u32) -> Result<Range<usize>, JsonFault> {
+    pub(crate) fn value(&mut self, depth: u32) -> Result<Range<usize>, JsonSyntaxError> {
         self.peek();
         let start = self.at;
         let mut inside = EnclosingContainers { objects: 0, depth };
@@ -197,7 +201,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Reads a scalar, or the beginning of containers down to the first scalar or empty container in them.
-    fn opening(&mut self, inside: &mut EnclosingContainers) -> Result<(), JsonFault> {
+    fn opening(&mut self, inside: &mut EnclosingContainers) -> Result<(), JsonSyntaxError> {
         loop {
             let first = self.peek();
             match first {
@@ -227,7 +231,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Reads a string from its opening quote to its closing one.
-    pub(crate) fn string(&mut self) -> Result<QuotedString, JsonFault> {
+    pub(crate) fn string(&mut self) -> Result<QuotedString, JsonSyntaxError> {
         self.at += 1;
         let start = self.at;
         let mut escaped = false;
@@ -277,7 +281,7 @@ impl<'a> JsonScanner<'a> {
         self.in_file && string.len() >= BLOB_BYTES_MIN && is_blob(&self.text[string.clone()])
     }
 
-    fn escape(&mut self) -> Result<(), JsonFault> {
+    fn escape(&mut self) -> Result<(), JsonSyntaxError> {
         match self.text.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => {
@@ -292,7 +296,7 @@ impl<'a> JsonScanner<'a> {
         Ok(())
     }
 
-    pub(crate) fn number(&mut self) -> Result<(), JsonFault> {
+    pub(crate) fn number(&mut self) -> Result<(), JsonSyntaxError> {
         if self.text.get(self.at) == Some(&b'-') {
             self.at += 1;
         }
@@ -317,7 +321,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Reads at least one digit.
-    fn digits(&mut self) -> Result<(), JsonFault> {
+    fn digits(&mut self) -> Result<(), JsonSyntaxError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if count == 0 {
@@ -327,7 +331,7 @@ impl<'a> JsonScanner<'a> {
         Ok(())
     }
 
-    fn literal(&mut self, word: &[u8]) -> Result<(), JsonFault> {
+    fn literal(&mut self, word: &[u8]) -> Result<(), JsonSyntaxError> {
         if !self.text.get(self.at..).unwrap_or_default().starts_with(word) {
             return self.fault("expected a value");
         }
@@ -335,9 +339,9 @@ impl<'a> JsonScanner<'a> {
         Ok(())
     }
 
-    fn fault<T>(&self, what: &'static str) -> Result<T, JsonFault> {
+    fn fault<T>(&self, what: &'static str) -> Result<T, JsonSyntaxError> {
         let what = if self.at >= self.text.len() { "the text ends too early" } else { what };
-        Err(JsonFault { what, at: self.at })
+        Err(JsonSyntaxError { what, at: self.at })
     }
 }
 

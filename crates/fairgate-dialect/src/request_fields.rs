@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::json_scanner::{JsonFault, JsonScanner, QuotedString};
+use crate::json_scanner::{JsonScanner, JsonSyntaxError, QuotedString};
 use crate::route::Route;
 
 /// Largest accepted number of output tokens or used tokens. No model produces more, so a larger number is a mistake or
@@ -215,7 +215,7 @@ impl RequestFields {
     pub fn read(route: Route, body: &[u8]) -> Result<Self, InvalidRequestError> {
         let text = std::str::from_utf8(body).map_err(|error| {
             let at = error.valid_up_to();
-            invalid_json(JsonFault { what: "not UTF-8", at })
+            invalid_json(JsonSyntaxError { what: "not UTF-8", at })
         })?;
         let members = RequestMembers::read(route, text)?;
         let model = members.model(text)?;
@@ -688,7 +688,7 @@ fn named<T>(text: &str, key: &QuotedString, meaning: impl Fn(&str) -> Option<T>)
     serde_json::from_str::<String>(quoted).ok().and_then(|name| meaning(&name))
 }
 
-fn invalid_json(fault: JsonFault) -> InvalidRequestError {
+fn invalid_json(fault: JsonSyntaxError) -> InvalidRequestError {
     let message =
         format!("the body is not a valid JSON object: {} at byte {}", fault.what, fault.at);
     InvalidRequestError { code: InvalidRequestCode::InvalidJson, param: None, message }

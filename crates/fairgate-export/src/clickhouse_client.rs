@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_api::client::{GatewayHttpClient, GatewayHttpRequest, HttpProblem, escaped};
+use fairgate_api::client::{GatewayHttpClient, GatewayHttpRequest, HttpCallError, escaped};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use crate::export_error::{ExportError, shortened};
@@ -121,7 +121,7 @@ impl ClickHouseClient {
             Ok(response) => response,
             Err(error) => {
                 let problem = match error.problem() {
-                    HttpProblem::Connect(error) => format!("cannot connect: {error}"),
+                    HttpCallError::Connect(error) => format!("cannot connect: {error}"),
                     problem => problem.to_string(),
                 };
                 return Err(ExportError::Away { url: self.url(), problem });

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 
 /// Error that ended the reading of a journal, with the line, the field and the reason. It displays as `line 7: field
 /// "policy.share.weights.chat": must be an integer of 1 or more, not 0`.
@@ -54,7 +54,7 @@ impl JournalError {
     }
 
     /// Creates an error from a fault in `text`. The first line of `text` is line `first_line` of the journal.
-    pub(crate) fn from_fault(fault: JournalFault, text: &str, first_line: u64) -> Self {
+    pub(crate) fn from_fault(fault: JournalTextError, text: &str, first_line: u64) -> Self {
         let (line_offset, column) = fault.position(text);
         let (path, message) = fault.into_parts(format_args!("column {column}"));
         let field = (!path.is_empty()).then_some(path);

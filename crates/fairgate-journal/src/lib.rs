@@ -31,7 +31,7 @@
 mod clock;
 mod error;
 pub mod explain_text;
-mod journal_fault;
+mod journal_text_error;
 mod log_line;
 mod read;
 pub mod schedule;

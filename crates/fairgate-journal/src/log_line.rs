@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use fairgate_core::event::Event;
 
 use crate::error::JournalError;
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::{JsonCursor, JsonKind};
 use crate::read::event::untimed_event;
 use crate::read::number::count;
@@ -53,7 +53,7 @@ pub fn read_log_line<'a>(
     read.map_err(|fault| JournalError::from_fault(fault, text, 1))
 }
 
-fn value<'a>(cursor: &mut JsonCursor<'a>) -> Result<LogFieldValue<'a>, JournalFault> {
+fn value<'a>(cursor: &mut JsonCursor<'a>) -> Result<LogFieldValue<'a>, JournalTextError> {
     match cursor.kind()? {
         JsonKind::Text => cursor.text().map(LogFieldValue::Text),
         JsonKind::Number => count(cursor).map(LogFieldValue::Count),

@@ -20,7 +20,7 @@ use fairgate_core::proportional::{ScheduleSnapshot, ScheduleSnapshotError, TaskA
 pub use read::{read_round, read_snapshot};
 pub use write::{write_assignments, write_explanation, write_round, write_snapshot};
 
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 pub use crate::write::json::JsonLayout;
 
 /// One round of the fleet's scheduler with its time, its input and its result. This is a line of the fleet's journal:
@@ -49,7 +49,7 @@ pub struct ScheduleReadError {
 }
 
 impl ScheduleReadError {
-    fn from_fault(fault: JournalFault, text: &str) -> Self {
+    fn from_fault(fault: JournalTextError, text: &str) -> Self {
         let (lines_before, column) = fault.position(text);
         let place = format!("line {}, column {column}", lines_before + 1);
         let (field, message) = fault.into_parts(place);

@@ -7,7 +7,7 @@ use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
 
 use crate::error::JournalError;
-use crate::journal_fault::printable_path;
+use crate::journal_text_error::printable_path;
 
 /// The state of the pool before the first event of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -100,7 +100,7 @@ fn bars(
     }
     if let (Some(quota), Some(provider)) = (case.scenario.quota, case.evidence.provider) {
         let cases: Vec<_> = [Some(case), second].into_iter().flatten().collect();
-        bars.extend([quota::few_refused(quota, provider), quota::is_used(&cases, quota)]);
+        bars.extend([quota::few_refused(quota, provider), quota::used_share(&cases, quota)]);
         bars.extend(quota.only.map(|hosted| quota::own_first(case, hosted)));
     }
     bars.extend(case.scenario.gain.map(|gain| fairness::no_gain(case, gain)));

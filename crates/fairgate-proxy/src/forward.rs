@@ -94,26 +94,26 @@ pub(crate) async fn forward(
             return refusal.reply(route.dialect(), &id);
         }
     };
-    let mut passage = RequestGuard::new(app, caller, id, route, arrived);
-    let sent = match accept(&mut passage, HttpSource { headers, body }).await {
-        Ok((accepted, wish, ReadHttpSource { headers, body })) => {
+    let mut guard = RequestGuard::new(app, caller, id, route, arrived);
+    let sent = match accept(&mut guard, HttpSource { headers, body }).await {
+        Ok((accepted, pool_request, ReadHttpSource { headers, body })) => {
             let path = own_path(route, uri.query());
             let headers = headers::outbound(headers);
             // No other worker is tried after `send` returns, so the body is dropped here.
-            send::send(accepted, &mut RequestPayload { wish, body, path, headers }).await
+            send::send(accepted, &mut RequestPayload { pool_request, body, path, headers }).await
         }
         Err(refusal) => Err(refusal),
     };
-    if let Some(limited) = TaskLimitReport::of(&passage.arrival, &sent) {
+    if let Some(limited) = TaskLimitReport::of(&guard.arrival, &sent) {
         // Boxed to keep this future small: many requests wait, and few are refused because of a limit.
-        Box::pin(limited.report_to_fleet(&passage.arrival)).await;
+        Box::pin(limited.report_to_fleet(&guard.arrival)).await;
     }
     match sent {
-        Ok(sent) => deliver(passage, sent).await,
+        Ok(sent) => deliver(guard, sent).await,
         Err(refusal) => {
-            let recorded = passage.refuse(&refusal).await;
+            let recorded = guard.refuse(&refusal).await;
             let refusal = recorded.map_or_else(|_| refusal::rows_not_writable(), |()| refusal);
-            refusal.reply(route.dialect(), &passage.arrival.id)
+            refusal.reply(route.dialect(), &guard.arrival.id)
         }
     }
 }
@@ -133,16 +133,16 @@ fn own_path(route: Route, query: Option<&str>) -> PathAndQuery {
 
 /// Sends the answer to the client. A stream is sent as it arrives; a short document is sent in one piece when all of it
 /// has arrived.
-async fn deliver(passage: Box<RequestGuard>, sent: AnsweredRequest) -> Reply {
+async fn deliver(guard: Box<RequestGuard>, sent: AnsweredRequest) -> Reply {
     let AnsweredRequest { answer, deadlines, hide_usage, brownout } = sent;
-    let RequestArrival { app, id, route, .. } = &passage.arrival;
+    let RequestArrival { app, id, route, .. } = &guard.arrival;
     let (dialect, id) = (route.dialect(), id.clone());
-    let waited = passage.waited_ms();
+    let waited = guard.waited_ms();
     let framing = framing(answer.headers());
     let patience = app.config.load().limits.body_timeout;
     let (theirs, body) = answer.into_parts();
     let mut answer =
-        UpstreamAnswer::new(passage, theirs.status, body, framing, hide_usage, deadlines);
+        UpstreamAnswer::new(guard, theirs.status, body, framing, hide_usage, deadlines);
     let body = if framing == BodyFraming::Sse {
         ReplyBody::Answer(Box::new(StreamedAnswer::new(
             answer.with_head_sent(),

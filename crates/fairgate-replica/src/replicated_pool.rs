@@ -698,7 +698,7 @@ impl ReplicatedPool {
 
     fn put_back(&mut self, handle: usize, request: OwnedRequest) -> Result<(), String> {
         let is_there = self.pool.find(&request.id).is_some_and(|it| it.index() == handle)
-            && self.pool.is_in_flight(&request.id) == Some(request.in_flight);
+            && self.pool.flight_state(&request.id) == Some(request.in_flight);
         if !is_there {
             return Err(format!("the pool has no request {:?} in this state", request.id));
         }

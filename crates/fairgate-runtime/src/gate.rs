@@ -304,7 +304,7 @@ enum RequestLookup {
 }
 
 fn look_up_request(pool_task: &PoolTask, id: &str) -> RequestLookup {
-    match pool_task.pool().is_in_flight(id) {
+    match pool_task.pool().flight_state(id) {
         Some(false) => RequestLookup::Waits(Box::new(pool_task.pool().clone())),
         Some(true) => RequestLookup::Seen(pool_task.pool().request_location(id)),
         None => RequestLookup::Seen(None),

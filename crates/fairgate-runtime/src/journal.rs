@@ -30,7 +30,7 @@ use fairgate_time::wall_clock;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
-use self::buffer::{JournalBuffer, JournalFailure};
+use self::buffer::{JournalBuffer, JournalWriteError};
 use self::disk::{JournalDisk, JournalFolder};
 use self::file_name::GateJournalFileKind;
 use self::writer::GateJournalWriter;
@@ -122,7 +122,7 @@ impl GateJournal {
 
     /// Stops the journal if the writer has reported an error.
     pub(crate) fn check_failure(&mut self, pool_task: &mut PoolTask) {
-        if let Some(JournalFailure { error, events_lost }) = self.buffer.take_failure() {
+        if let Some(JournalWriteError { error, events_lost }) = self.buffer.take_failure() {
             self.stop(error, events_lost, pool_task);
         }
     }

@@ -136,8 +136,8 @@ fn choices(
                     (ChoiceContent::Tool { call: call.clone(), call_id }, natural)
                 }
                 None => {
-                    let wished = prompt.steering_options.output_tokens();
-                    let natural = wished.unwrap_or_else(|| options.output_tokens.choose(seed));
+                    let wanted = prompt.steering_options.output_tokens();
+                    let natural = wanted.unwrap_or_else(|| options.output_tokens.choose(seed));
                     (ChoiceContent::Text { seed }, natural)
                 }
             };

@@ -27,7 +27,7 @@ impl Store {
     }
 
     /// Returns true if the session was revoked.
-    pub fn is_session_revoked(&self, id: String) -> TransactionFuture<'_, bool, StoreError> {
+    pub fn session_revocation(&self, id: String) -> TransactionFuture<'_, bool, StoreError> {
         self.inspect(move |transaction| {
             let found = transaction.first(FIND, &[SqlValue::Text(id)], |row| row.int(0))?;
             Ok(found.unwrap_or(0) > 0)

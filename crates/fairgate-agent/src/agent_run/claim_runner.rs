@@ -24,7 +24,7 @@ use super::process_group::ProcessGroup;
 use super::secret_mask::SecretTexts;
 use super::stop_signals::StopSignals;
 use super::terminal_output::TerminalOutput;
-use super::workspace_lock::{WorkspaceLock, WorkspaceProblem};
+use super::workspace_lock::{WorkspaceLock, WorkspaceLockError};
 use crate::agent_api::{
     AgentApi, AgentApiError, ClaimEnd, ClaimId, ClaimLease, ClaimProgress, HeartbeatTask, LeaseEnd,
     RetryBackoff, StatusCallback,
@@ -217,12 +217,12 @@ impl ClaimRunner {
     async fn without_workspace(
         &self,
         id: &ClaimId,
-        problem: WorkspaceProblem,
+        problem: WorkspaceLockError,
         lease: &ClaimLease,
     ) -> Result<ClaimRunResult> {
         let end = match problem {
-            WorkspaceProblem::Missing(reason) => ClaimEnd::Release { reason, unfit: true },
-            WorkspaceProblem::InUse(reason) => {
+            WorkspaceLockError::Missing(reason) => ClaimEnd::Release { reason, unfit: true },
+            WorkspaceLockError::InUse(reason) => {
                 let until = lease.server_now().0.saturating_add(IN_USE_PAUSE_MICROS);
                 ClaimEnd::Fail { reason, limited_until: Some(UnixMicros(until)), tokens: None }
             }

@@ -27,7 +27,7 @@ impl Drop for WorkspaceLock {
 
 /// The reason why a workspace cannot be used on this machine.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum WorkspaceProblem {
+pub(super) enum WorkspaceLockError {
     /// There is no such folder, or it cannot be opened.
     Missing(String),
     /// Another command of `agent run` works in the folder.
@@ -36,25 +36,25 @@ pub(super) enum WorkspaceProblem {
 
 impl WorkspaceLock {
     /// Locks the folder of the claim's workspace. Locks nothing if the claim has none.
-    pub(super) fn of(claim: &Claim) -> Result<Self, WorkspaceProblem> {
+    pub(super) fn of(claim: &Claim) -> Result<Self, WorkspaceLockError> {
         let Some(path) = &claim.workspace_path else { return Ok(Self { folder: None }) };
         let workspace = claim.workspace.as_deref().unwrap_or("of the task");
         if !Path::new(path).is_dir() {
             let reason =
                 format!("the folder {path} of workspace {workspace} is not on this machine");
-            return Err(WorkspaceProblem::Missing(reason));
+            return Err(WorkspaceLockError::Missing(reason));
         }
         let folder = File::open(path).map_err(|error| {
             let reason =
                 format!("the folder {path} of workspace {workspace} cannot be opened: {error}");
-            WorkspaceProblem::Missing(reason)
+            WorkspaceLockError::Missing(reason)
         })?;
         match folder.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 let reason = format!(
                     "the folder {path} of workspace {workspace} is in use on this machine; do two workspaces link to it?"
                 );
-                Err(WorkspaceProblem::InUse(reason))
+                Err(WorkspaceLockError::InUse(reason))
             }
             // Some file systems know no locks.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { folder: Some(folder) }),

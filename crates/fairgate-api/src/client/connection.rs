@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use super::{GatewayHttpClient, GatewayHttpRequest, HttpProblem, base_path};
+use super::{GatewayHttpClient, GatewayHttpRequest, HttpCallError, base_path};
 
 /// Task that moves the bytes of one connection. Dropping this value ends the task.
 pub(super) struct ConnectionTask(JoinHandle<Result<(), hyper::Error>>);
@@ -34,12 +34,12 @@ impl GatewayHttpClient {
     pub(super) async fn open(
         &self,
         ask: GatewayHttpRequest,
-    ) -> Result<(Response<Incoming>, ConnectionTask), HttpProblem> {
-        let authority = self.url.authority().ok_or(HttpProblem::NoHost)?;
+    ) -> Result<(Response<Incoming>, ConnectionTask), HttpCallError> {
+        let authority = self.url.authority().ok_or(HttpCallError::NoHost)?;
         let secure = self.url.scheme_str() == Some("https");
         let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let stream = TcpStream::connect((host, port)).await.map_err(HttpProblem::Connect)?;
+        let stream = TcpStream::connect((host, port)).await.map_err(HttpCallError::Connect)?;
         let mut request = Request::builder()
             .method(ask.method)
             .uri(format!("{}{}", base_path(&self.url), ask.path))
@@ -60,11 +60,11 @@ impl GatewayHttpClient {
         }
     }
 
-    fn tls(&self) -> Result<ClientConfig, HttpProblem> {
+    fn tls(&self) -> Result<ClientConfig, HttpCallError> {
         let mut roots = RootCertStore::empty();
         match &self.ca {
             Some(file) => {
-                let wrong = |source| HttpProblem::Authorities { file: file.clone(), source };
+                let wrong = |source| HttpCallError::Authorities { file: file.clone(), source };
                 for certificate in CertificateDer::pem_file_iter(file).map_err(wrong)? {
                     roots.add(certificate.map_err(wrong)?)?;
                 }
@@ -81,7 +81,7 @@ impl GatewayHttpClient {
 async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(Response<Incoming>, ConnectionTask), HttpProblem> {
+) -> Result<(Response<Incoming>, ConnectionTask), HttpCallError> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = ConnectionTask(tokio::spawn(connection));

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::connection::ConnectionTask;
 use super::{
-    GatewayHttpClient, GatewayHttpError, GatewayHttpRequest, GatewayHttpResponse, HttpProblem,
+    GatewayHttpClient, GatewayHttpError, GatewayHttpRequest, GatewayHttpResponse, HttpCallError,
     whole,
 };
 use crate::event_stream::{EventStreamReader, ServerSentEvent};
@@ -64,7 +64,7 @@ impl GatewayHttpClient {
                 _connection: connection,
             })))
         };
-        let opened = timeout(limit, opened).await.unwrap_or(Err(HttpProblem::Timeout(limit)));
+        let opened = timeout(limit, opened).await.unwrap_or(Err(HttpCallError::Timeout(limit)));
         opened.map_err(|source| self.error(source))
     }
 }
@@ -83,9 +83,9 @@ impl EventStream {
                 None => return Ok(None),
                 Some(Ok(frame)) => {
                     let bytes = frame.into_data().unwrap_or_default();
-                    self.reader.push(&bytes).map_err(HttpProblem::from)
+                    self.reader.push(&bytes).map_err(HttpCallError::from)
                 }
-                Some(Err(error)) => Err(HttpProblem::BrokenBody(error.into())),
+                Some(Err(error)) => Err(HttpCallError::BrokenBody(error.into())),
             };
             let events =
                 events.map_err(|source| GatewayHttpError { url: self.url.clone(), source })?;

@@ -293,13 +293,13 @@ pub struct ScheduleSnapshotError {
     /// Path of the bad field from the snapshot's root, such as `tasks[3].project_id`.
     pub field: String,
     /// The rule that the field breaks.
-    pub problem: ScheduleSnapshotProblem,
+    pub problem: ScheduleSnapshotErrorKind,
 }
 
 /// A rule that a snapshot can break although its single values are in range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ScheduleSnapshotProblem {
+pub enum ScheduleSnapshotErrorKind {
     /// A task belongs to a project that is not listed.
     UnknownProject(Box<str>),
     /// Two projects, two tasks or two agents have the same id.
@@ -311,7 +311,7 @@ pub enum ScheduleSnapshotProblem {
     },
 }
 
-impl fmt::Display for ScheduleSnapshotProblem {
+impl fmt::Display for ScheduleSnapshotErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownProject(id) => write!(f, "there is no project {id:?}"),
@@ -376,7 +376,7 @@ fn unique<'a>(list: &str, ids: impl Iterator<Item = &'a str>) -> Result<(), Sche
     let [(id, first), (_, second)] = [pair[0], pair[1]];
     Err(ScheduleSnapshotError {
         field: format!("{list}[{second}].id"),
-        problem: ScheduleSnapshotProblem::DuplicateId { id: id.into(), first },
+        problem: ScheduleSnapshotErrorKind::DuplicateId { id: id.into(), first },
     })
 }
 
@@ -386,7 +386,7 @@ fn projects_of_tasks(parts: &ScheduleSnapshotParts) -> Result<Vec<usize>, Schedu
     let find = |(i, task): (usize, &ScheduledTask)| {
         positions.get(&*task.project_id).copied().ok_or_else(|| ScheduleSnapshotError {
             field: format!("tasks[{i}].project_id"),
-            problem: ScheduleSnapshotProblem::UnknownProject(task.project_id.clone()),
+            problem: ScheduleSnapshotErrorKind::UnknownProject(task.project_id.clone()),
         })
     };
     parts.tasks.iter().enumerate().map(find).collect()

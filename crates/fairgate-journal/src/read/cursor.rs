@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::journal_fault::{JournalFault, printable};
+use crate::journal_text_error::{JournalTextError, printable};
 
 /// Greatest nesting of objects and lists in one line. The deepest policy tree
 /// ([`MAX_DEPTH`](fairgate_core::policy::MAX_DEPTH) nodes with classes) needs four levels per node, 256 in all.
@@ -51,7 +51,7 @@ impl<'a> JsonCursor<'a> {
     }
 
     /// Returns the kind of the next value without reading it.
-    pub(crate) fn kind(&mut self) -> Result<JsonKind, JournalFault> {
+    pub(crate) fn kind(&mut self) -> Result<JsonKind, JournalTextError> {
         self.skip_space();
         match self.peek() {
             Some(b'{') => Ok(JsonKind::Object),
@@ -65,7 +65,7 @@ impl<'a> JsonCursor<'a> {
     }
 
     /// Reads a value that must be text.
-    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, JournalFault> {
+    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, JournalTextError> {
         self.require(JsonKind::Text, "text")?;
         self.quoted()
     }
@@ -74,7 +74,7 @@ impl<'a> JsonCursor<'a> {
     pub(crate) fn one_of<T: Copy, const N: usize>(
         &mut self,
         names: [(&'static str, T); N],
-    ) -> Result<T, JournalFault> {
+    ) -> Result<T, JournalTextError> {
         let named = |text: &str| names.iter().find(|(name, _)| *name == text).map(|(_, it)| *it);
         self.text_of(named, || {
             let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
@@ -88,7 +88,7 @@ impl<'a> JsonCursor<'a> {
         &mut self,
         meaning: impl FnOnce(&str) -> Option<T>,
         expected: impl FnOnce() -> String,
-    ) -> Result<T, JournalFault> {
+    ) -> Result<T, JournalTextError> {
         if self.kind()? == JsonKind::Text {
             let start = self.offset;
             if let Some(meant) = meaning(&self.quoted()?) {
@@ -100,7 +100,7 @@ impl<'a> JsonCursor<'a> {
     }
 
     /// Reads `true` or `false`.
-    pub(crate) fn bool(&mut self) -> Result<bool, JournalFault> {
+    pub(crate) fn bool(&mut self) -> Result<bool, JournalTextError> {
         self.require(JsonKind::Bool, "true or false")?;
         let value = self.peek() == Some(b't');
         self.word(if value { "true" } else { "false" })?;
@@ -112,7 +112,7 @@ impl<'a> JsonCursor<'a> {
     pub(crate) fn number(
         &mut self,
         expected: impl Fn() -> String,
-    ) -> Result<&'a str, JournalFault> {
+    ) -> Result<&'a str, JournalTextError> {
         if self.kind()? != JsonKind::Number {
             return Err(self.wrong(&expected()));
         }
@@ -141,8 +141,8 @@ impl<'a> JsonCursor<'a> {
     /// Reads an object. Calls `each` with the name of every field, with the cursor at the field's value.
     pub(crate) fn map(
         &mut self,
-        mut each: impl FnMut(&str, &mut Self) -> Result<(), JournalFault>,
-    ) -> Result<(), JournalFault> {
+        mut each: impl FnMut(&str, &mut Self) -> Result<(), JournalTextError>,
+    ) -> Result<(), JournalTextError> {
         self.require(JsonKind::Object, "an object")?;
         self.sequence(b'}', |cursor, _| {
             if cursor.peek() != Some(b'"') {
@@ -161,14 +161,14 @@ impl<'a> JsonCursor<'a> {
     /// Reads an object with arbitrary field names into a map; fails if a name occurs twice.
     pub(crate) fn by_name<T>(
         &mut self,
-        read: impl Fn(&mut Self) -> Result<T, JournalFault>,
-    ) -> Result<BTreeMap<Box<str>, T>, JournalFault> {
+        read: impl Fn(&mut Self) -> Result<T, JournalTextError>,
+    ) -> Result<BTreeMap<Box<str>, T>, JournalTextError> {
         let mut values = BTreeMap::new();
         self.map(|name, cursor| {
             let mark = cursor.mark();
             match values.insert(name.into(), read(cursor)?) {
                 None => Ok(()),
-                Some(_) => Err(JournalFault::new(mark, "given twice")),
+                Some(_) => Err(JournalTextError::new(mark, "given twice")),
             }
         })?;
         Ok(values)
@@ -179,8 +179,8 @@ impl<'a> JsonCursor<'a> {
     pub(crate) fn object(
         &mut self,
         known: &'static [&'static str],
-        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
-    ) -> Result<(), JournalFault> {
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalTextError>,
+    ) -> Result<(), JournalTextError> {
         self.record(known, 0, each)
     }
 
@@ -190,8 +190,8 @@ impl<'a> JsonCursor<'a> {
         &mut self,
         known: &'static [&'static str],
         removed: &[(&str, &str)],
-        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
-    ) -> Result<(), JournalFault> {
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalTextError>,
+    ) -> Result<(), JournalTextError> {
         self.fields(known, 0, removed, each)
     }
 
@@ -200,8 +200,8 @@ impl<'a> JsonCursor<'a> {
         &mut self,
         known: &'static [&'static str],
         required: usize,
-        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
-    ) -> Result<(), JournalFault> {
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalTextError>,
+    ) -> Result<(), JournalTextError> {
         self.fields(known, required, &[], each)
     }
 
@@ -210,8 +210,8 @@ impl<'a> JsonCursor<'a> {
         known: &'static [&'static str],
         required: usize,
         removed: &[(&str, &str)],
-        mut each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
-    ) -> Result<(), JournalFault> {
+        mut each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalTextError>,
+    ) -> Result<(), JournalTextError> {
         let mut seen = 0u64;
         let mut next = 0;
         self.map(|name, cursor| {
@@ -240,8 +240,8 @@ impl<'a> JsonCursor<'a> {
     /// Reads a list. Calls `read` for each element and collects the results.
     pub(crate) fn list<T>(
         &mut self,
-        mut read: impl FnMut(&mut Self) -> Result<T, JournalFault>,
-    ) -> Result<Vec<T>, JournalFault> {
+        mut read: impl FnMut(&mut Self) -> Result<T, JournalTextError>,
+    ) -> Result<Vec<T>, JournalTextError> {
         self.require(JsonKind::List, "a list")?;
         let mut elements = Vec::new();
         self.sequence(b']', |cursor, i| {
@@ -254,8 +254,8 @@ impl<'a> JsonCursor<'a> {
     /// Reads a value, or `null` as `None`.
     pub(crate) fn nullable<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, JournalFault>,
-    ) -> Result<Option<T>, JournalFault> {
+        read: impl FnOnce(&mut Self) -> Result<T, JournalTextError>,
+    ) -> Result<Option<T>, JournalTextError> {
         match self.kind()? {
             JsonKind::Null => self.word("null").map(|()| None),
             _ => read(self).map(Some),
@@ -263,7 +263,7 @@ impl<'a> JsonCursor<'a> {
     }
 
     /// Skips the next value of any kind, and checks that it is valid JSON.
-    pub(crate) fn skip(&mut self) -> Result<(), JournalFault> {
+    pub(crate) fn skip(&mut self) -> Result<(), JournalTextError> {
         match self.kind()? {
             JsonKind::Object => self.map(|_, cursor| cursor.skip()),
             JsonKind::List => self.list(Self::skip).map(drop),
@@ -275,7 +275,7 @@ impl<'a> JsonCursor<'a> {
     }
 
     /// Checks that only white space is left.
-    pub(crate) fn end(&mut self) -> Result<(), JournalFault> {
+    pub(crate) fn end(&mut self) -> Result<(), JournalTextError> {
         self.skip_space();
         match self.peek() {
             None => Ok(()),
@@ -284,25 +284,25 @@ impl<'a> JsonCursor<'a> {
     }
 
     /// Creates a fault about the next value.
-    pub(crate) fn fault(&mut self, message: impl Into<String>) -> JournalFault {
-        JournalFault::new(self.mark(), message)
+    pub(crate) fn fault(&mut self, message: impl Into<String>) -> JournalTextError {
+        JournalTextError::new(self.mark(), message)
     }
 
     /// Creates a fault for a field that is missing in the object just read.
-    pub(crate) fn missing(&self, name: &str) -> JournalFault {
-        JournalFault::new(self.offset.saturating_sub(1), "is missing").in_field(name)
+    pub(crate) fn missing(&self, name: &str) -> JournalTextError {
+        JournalTextError::new(self.offset.saturating_sub(1), "is missing").in_field(name)
     }
 
     /// Creates a fault because the next value is not of the expected kind.
-    pub(crate) fn wrong(&mut self, expected: &str) -> JournalFault {
+    pub(crate) fn wrong(&mut self, expected: &str) -> JournalTextError {
         let mark = self.mark();
         match self.describe() {
-            Ok(found) => JournalFault::new(mark, format!("must be {expected}, not {found}")),
+            Ok(found) => JournalTextError::new(mark, format!("must be {expected}, not {found}")),
             Err(malformed) => malformed,
         }
     }
 
-    fn describe(&mut self) -> Result<String, JournalFault> {
+    fn describe(&mut self) -> Result<String, JournalTextError> {
         Ok(match self.kind()? {
             JsonKind::Object => "an object".into(),
             JsonKind::List => "a list".into(),
@@ -313,7 +313,7 @@ impl<'a> JsonCursor<'a> {
         })
     }
 
-    fn require(&mut self, kind: JsonKind, expected: &str) -> Result<(), JournalFault> {
+    fn require(&mut self, kind: JsonKind, expected: &str) -> Result<(), JournalTextError> {
         match self.kind()? == kind {
             true => Ok(()),
             false => Err(self.wrong(expected)),
@@ -324,8 +324,8 @@ impl<'a> JsonCursor<'a> {
     fn sequence(
         &mut self,
         close: u8,
-        mut each: impl FnMut(&mut Self, usize) -> Result<(), JournalFault>,
-    ) -> Result<(), JournalFault> {
+        mut each: impl FnMut(&mut Self, usize) -> Result<(), JournalTextError>,
+    ) -> Result<(), JournalTextError> {
         if self.nesting == MAX_NESTING {
             return Err(self.fault(format!("nested deeper than {MAX_NESTING} levels")));
         }
@@ -354,7 +354,7 @@ impl<'a> JsonCursor<'a> {
     }
 
     /// Reads the string that begins at the cursor. The result borrows from the text if the string has no escapes.
-    fn quoted(&mut self) -> Result<Cow<'a, str>, JournalFault> {
+    fn quoted(&mut self) -> Result<Cow<'a, str>, JournalTextError> {
         let start = self.offset;
         let bytes = self.text.as_bytes();
         let mut end = start + 1;
@@ -367,11 +367,17 @@ impl<'a> JsonCursor<'a> {
                     end += 2;
                 }
                 Some(0..0x20) => {
-                    return Err(JournalFault::malformed(end, "a control character in a string"));
+                    return Err(JournalTextError::malformed(
+                        end,
+                        "a control character in a string",
+                    ));
                 }
                 Some(_) => end += 1,
                 None => {
-                    return Err(JournalFault::malformed(bytes.len(), "a string without an end"));
+                    return Err(JournalTextError::malformed(
+                        bytes.len(),
+                        "a string without an end",
+                    ));
                 }
             }
         }
@@ -380,12 +386,12 @@ impl<'a> JsonCursor<'a> {
             return Ok(Cow::Borrowed(&self.text[start + 1..end]));
         }
         serde_json::from_str(&self.text[start..=end]).map(Cow::Owned).map_err(|_| {
-            JournalFault::malformed(start, "a string with an escape that JSON has not")
+            JournalTextError::malformed(start, "a string with an escape that JSON has not")
         })
     }
 
     /// Skips one digit or more.
-    fn digits(&mut self) -> Result<(), JournalFault> {
+    fn digits(&mut self) -> Result<(), JournalTextError> {
         let digits = &self.text.as_bytes()[self.offset..];
         match digits.iter().take_while(|b| b.is_ascii_digit()).count() {
             0 => Err(self.expected("a digit")),
@@ -396,7 +402,7 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    fn word(&mut self, word: &str) -> Result<(), JournalFault> {
+    fn word(&mut self, word: &str) -> Result<(), JournalTextError> {
         if !self.text.as_bytes()[self.offset..].starts_with(word.as_bytes()) {
             return Err(self.expected("a value"));
         }
@@ -416,7 +422,7 @@ impl<'a> JsonCursor<'a> {
 
     /// Creates a fault for text that is not JSON, because `what` was expected. The message names numbers that other
     /// writers use and JSON lacks (NaN, infinity).
-    fn expected(&self, what: &str) -> JournalFault {
+    fn expected(&self, what: &str) -> JournalTextError {
         let rest = &self.text[self.offset..];
         let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
         let word = &rest[..end];
@@ -426,8 +432,8 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    fn malformed(&self, message: impl Into<String>) -> JournalFault {
-        JournalFault::malformed(self.offset, message)
+    fn malformed(&self, message: impl Into<String>) -> JournalTextError {
+        JournalTextError::malformed(self.offset, message)
     }
 }
 

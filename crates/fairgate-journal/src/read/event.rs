@@ -7,7 +7,7 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange};
 use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::JsonCursor;
 use crate::read::header::walk;
 use crate::read::number::{count, signed, small_count, task_weight, tokens, weight};
@@ -65,7 +65,7 @@ const SUBMIT: &[&str] = &[
 const PIN: &[&str] = &["worker", "rank"];
 
 /// A function that reads the fields of one kind of event from the line of the event.
-type EventReader = fn(&mut JsonCursor<'_>) -> Result<Event, JournalFault>;
+type EventReader = fn(&mut JsonCursor<'_>) -> Result<Event, JournalTextError>;
 
 /// The function that reads each kind of event, by the event's name.
 const EVENTS: [(&str, EventReader); 12] = [
@@ -84,7 +84,7 @@ const EVENTS: [(&str, EventReader); 12] = [
 ];
 
 /// Reads the line of an event, and returns its time and the event.
-pub(crate) fn event(text: &str) -> Result<(Micros, Event), JournalFault> {
+pub(crate) fn event(text: &str) -> Result<(Micros, Event), JournalTextError> {
     let mut at = None;
     let mut read = None;
     walk(text, |name, cursor| {
@@ -106,8 +106,8 @@ pub(crate) fn event(text: &str) -> Result<(Micros, Event), JournalFault> {
 pub(crate) fn untimed_event<'a>(
     text: &'a str,
     own: &'static [&'static str],
-    mut each: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
-) -> Result<Event, JournalFault> {
+    mut each: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalTextError>,
+) -> Result<Event, JournalTextError> {
     let mut read = None;
     let mut seen = 0u64;
     walk(text, |name, cursor| {
@@ -134,15 +134,15 @@ pub(crate) fn untimed_event<'a>(
 fn fields<'a>(
     cursor: &mut JsonCursor<'a>,
     known: &'static [&'static str],
-    mut each: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
-) -> Result<(), JournalFault> {
+    mut each: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalTextError>,
+) -> Result<(), JournalTextError> {
     cursor.object(known, |field, cursor| match field {
         "at" | "event" => cursor.skip(),
         _ => each(field, cursor),
     })
 }
 
-fn submit(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn submit(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     let mut id = None;
     let mut texts_by_attribute = AttributeTexts::default();
     let mut submit = blank();
@@ -196,7 +196,7 @@ impl<'a> AttributeTexts<'a> {
         &mut self,
         field: &str,
         cursor: &mut JsonCursor<'a>,
-    ) -> Result<(), JournalFault> {
+    ) -> Result<(), JournalTextError> {
         match Attribute::from_name(field) {
             Some(attribute) => self.0[attribute as usize] = Some(cursor.text()?),
             None => cursor.skip()?,
@@ -211,7 +211,9 @@ impl<'a> AttributeTexts<'a> {
 }
 
 /// Reads the cached tokens of a request; fails if a worker is named twice.
-pub(crate) fn cached(cursor: &mut JsonCursor<'_>) -> Result<Vec<(Arc<str>, Tokens)>, JournalFault> {
+pub(crate) fn cached(
+    cursor: &mut JsonCursor<'_>,
+) -> Result<Vec<(Arc<str>, Tokens)>, JournalTextError> {
     let mark = cursor.mark();
     let mut cached: Vec<(Arc<str>, Tokens)> = Vec::new();
     cursor.map(|worker, cursor| {
@@ -219,7 +221,7 @@ pub(crate) fn cached(cursor: &mut JsonCursor<'_>) -> Result<Vec<(Arc<str>, Token
         Ok(())
     })?;
     match repeated(cached.iter().map(|(worker, _)| &**worker).collect()) {
-        Some(worker) => Err(JournalFault::new(mark, "given twice").in_field(worker)),
+        Some(worker) => Err(JournalTextError::new(mark, "given twice").in_field(worker)),
         None => Ok(cached),
     }
 }
@@ -231,7 +233,7 @@ pub(crate) fn repeated<K: Ord + Copy>(mut keys: Vec<K>) -> Option<K> {
 }
 
 /// Reads a pin, which names a worker and optionally a rank.
-pub(crate) fn pin(cursor: &mut JsonCursor<'_>) -> Result<Pin, JournalFault> {
+pub(crate) fn pin(cursor: &mut JsonCursor<'_>) -> Result<Pin, JournalTextError> {
     let mut worker = None;
     let mut rank = None;
     cursor.object(PIN, |field, cursor| {
@@ -244,7 +246,7 @@ pub(crate) fn pin(cursor: &mut JsonCursor<'_>) -> Result<Pin, JournalFault> {
     Ok(Pin { worker: worker.ok_or_else(|| cursor.missing("worker"))?, rank })
 }
 
-fn release(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn release(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     let mut id = None;
     let mut used = None;
     let mut quota = None;
@@ -259,7 +261,7 @@ fn release(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     Ok(Event::Release { id: id.ok_or_else(|| cursor.missing("id"))?, tokens: used, quota })
 }
 
-fn only_id(cursor: &mut JsonCursor<'_>) -> Result<Arc<str>, JournalFault> {
+fn only_id(cursor: &mut JsonCursor<'_>) -> Result<Arc<str>, JournalTextError> {
     let mut id = None;
     fields(cursor, ID, |_, cursor| {
         id = Some(cursor.text()?.into());
@@ -268,15 +270,15 @@ fn only_id(cursor: &mut JsonCursor<'_>) -> Result<Arc<str>, JournalFault> {
     id.ok_or_else(|| cursor.missing("id"))
 }
 
-fn cancel(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn cancel(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     Ok(Event::Cancel { id: only_id(cursor)? })
 }
 
-fn first_token(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn first_token(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     Ok(Event::FirstToken { id: only_id(cursor)? })
 }
 
-fn tick(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn tick(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     fields(cursor, TICK, |_, cursor| cursor.skip())?;
     Ok(Event::Tick)
 }
@@ -285,8 +287,8 @@ fn tick(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
 fn flow<'a, T>(
     cursor: &mut JsonCursor<'a>,
     known: &'static [&'static str],
-    value: impl Fn(&mut JsonCursor<'a>) -> Result<T, JournalFault>,
-) -> Result<(Attribute, Box<str>, Option<T>), JournalFault> {
+    value: impl Fn(&mut JsonCursor<'a>) -> Result<T, JournalTextError>,
+) -> Result<(Attribute, Box<str>, Option<T>), JournalTextError> {
     let mut by = None;
     let mut flow: Option<Cow<'a, str>> = None;
     let mut besides = None;
@@ -303,24 +305,24 @@ fn flow<'a, T>(
     Ok((by, flow.into(), besides))
 }
 
-fn hold(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn hold(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     flow(cursor, FLOW, JsonCursor::skip).map(|(by, flow, _)| Event::Hold { by, flow })
 }
 
-fn resume(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn resume(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     flow(cursor, FLOW, JsonCursor::skip).map(|(by, flow, _)| Event::Resume { by, flow })
 }
 
-fn flow_weight(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn flow_weight(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     let (by, flow, weight) = flow(cursor, WEIGHT, weight)?;
     Ok(Event::Weight { by, flow, weight: weight.ok_or_else(|| cursor.missing("weight"))? })
 }
 
-fn flow_cap(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn flow_cap(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     flow(cursor, CAP, count).map(|(by, flow, slots)| Event::Cap { by, flow, slots })
 }
 
-fn capacity(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn capacity(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     let mut slots = None;
     fields(cursor, CAPACITY, |_, cursor| {
         slots = Some(count(cursor)?);
@@ -329,7 +331,7 @@ fn capacity(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     Ok(Event::Capacity { slots: slots.ok_or_else(|| cursor.missing("slots"))? })
 }
 
-fn new_policy(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn new_policy(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     let mut tree = None;
     fields(cursor, POLICY, |_, cursor| {
         tree = Some(policy(cursor)?);
@@ -338,7 +340,7 @@ fn new_policy(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     Ok(Event::Policy(tree.ok_or_else(|| cursor.missing("policy"))?))
 }
 
-fn worker_change(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+fn worker_change(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalTextError> {
     let mut worker = WorkerChange::default();
     let mut named = false;
     fields(cursor, WORKER, |field, cursor| {

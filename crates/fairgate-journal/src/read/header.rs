@@ -6,7 +6,7 @@ use fairgate_core::units::{Micros, OverlapCredit};
 
 use crate::clock::JournalClock;
 use crate::error::JournalError;
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::{JsonCursor, JsonKind};
 use crate::read::number::{count, fraction, overlap_credit, tokens};
 use crate::read::policy::policy;
@@ -59,7 +59,7 @@ pub fn parse_policy(text: &str) -> Result<Policy, JournalError> {
     read_policy(text).map_err(|fault| JournalError::from_fault(fault, text, 1))
 }
 
-fn read_policy(text: &str) -> Result<Policy, JournalFault> {
+fn read_policy(text: &str) -> Result<Policy, JournalTextError> {
     let mut is_header = false;
     let mut is_pool = false;
     walk(text, |name, cursor| {
@@ -84,15 +84,15 @@ fn read_policy(text: &str) -> Result<Policy, JournalFault> {
 /// must read or skip the field's value.
 pub(crate) fn walk<'a>(
     text: &'a str,
-    each: impl FnMut(&str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
-) -> Result<(), JournalFault> {
+    each: impl FnMut(&str, &mut JsonCursor<'a>) -> Result<(), JournalTextError>,
+) -> Result<(), JournalTextError> {
     let mut cursor = JsonCursor::new(text);
     cursor.map(each)?;
     cursor.end()
 }
 
 /// Reads the first line of a journal, with its version and the state from which the pool starts.
-pub(crate) fn header(text: &str) -> Result<JournalHeader, JournalFault> {
+pub(crate) fn header(text: &str) -> Result<JournalHeader, JournalTextError> {
     // The version first, at any position: the other allowed fields depend on it.
     let mut version = None;
     walk(text, |name, cursor| match name {
@@ -127,7 +127,7 @@ pub(crate) fn header(text: &str) -> Result<JournalHeader, JournalFault> {
     Ok(JournalHeader { start, clock: stated_clock, machine })
 }
 
-fn clock(cursor: &mut JsonCursor<'_>) -> Result<JournalClock, JournalFault> {
+fn clock(cursor: &mut JsonCursor<'_>) -> Result<JournalClock, JournalTextError> {
     let (mut at, mut unix_us) = (0, 0);
     cursor.record(CLOCK, 2, |field, cursor| {
         match field {
@@ -139,20 +139,20 @@ fn clock(cursor: &mut JsonCursor<'_>) -> Result<JournalClock, JournalFault> {
     Ok(JournalClock { at: Micros(at), unix_us })
 }
 
-fn check_version(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
+fn check_version(cursor: &mut JsonCursor<'_>) -> Result<(), JournalTextError> {
     let mark = cursor.mark();
     match count(cursor)? {
         VERSION => Ok(()),
         other => {
             let problem = format!("version {other} is not known; this program reads {VERSION}");
-            Err(JournalFault::new(mark, problem))
+            Err(JournalTextError::new(mark, problem))
         }
     }
 }
 
 /// Skips a snapshot, and fails if it belongs to the first edition of the rules. Such a snapshot lacks several fields.
 /// One error message covers all of them and says what to do.
-fn check_edition(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
+fn check_edition(cursor: &mut JsonCursor<'_>) -> Result<(), JournalTextError> {
     let mark = cursor.mark();
     if cursor.kind()? != JsonKind::Object {
         return cursor.skip();
@@ -163,7 +163,7 @@ fn check_edition(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
         cursor.skip()
     })?;
     match is_first {
-        true => Err(JournalFault::new(mark, FIRST_EDITION)),
+        true => Err(JournalTextError::new(mark, FIRST_EDITION)),
         false => Ok(()),
     }
 }
@@ -177,7 +177,7 @@ pub fn parse_pool_config(text: &str) -> Result<PoolConfig, JournalError> {
     read.map_err(|fault| JournalError::from_fault(fault, text, 1))
 }
 
-fn pool(cursor: &mut JsonCursor<'_>) -> Result<PoolConfig, JournalFault> {
+fn pool(cursor: &mut JsonCursor<'_>) -> Result<PoolConfig, JournalTextError> {
     let mut capacity = None;
     let mut tree = None;
     let mut max_queue = None;

@@ -8,62 +8,62 @@ use fairgate_core::units::{
     Tokens, Weight,
 };
 
-use crate::journal_fault::{JournalFault, printable};
+use crate::journal_text_error::{JournalTextError, printable};
 use crate::read::cursor::JsonCursor;
 
 /// Reads an integer of 0 or more.
-pub(crate) fn count(cursor: &mut JsonCursor<'_>) -> Result<u64, JournalFault> {
+pub(crate) fn count(cursor: &mut JsonCursor<'_>) -> Result<u64, JournalTextError> {
     integer(cursor, 0, u64::MAX)
 }
 
 /// Reads a number of tokens, 0 or more.
-pub(crate) fn tokens(cursor: &mut JsonCursor<'_>) -> Result<Tokens, JournalFault> {
+pub(crate) fn tokens(cursor: &mut JsonCursor<'_>) -> Result<Tokens, JournalTextError> {
     count(cursor).map(Tokens)
 }
 
 /// Reads an integer from 0 to `most`.
-pub(crate) fn small_count(cursor: &mut JsonCursor<'_>, most: u32) -> Result<u32, JournalFault> {
+pub(crate) fn small_count(cursor: &mut JsonCursor<'_>, most: u32) -> Result<u32, JournalTextError> {
     let mark = cursor.mark();
     let value = integer(cursor, 0, most.into())?;
-    u32::try_from(value).map_err(|_| JournalFault::new(mark, format!("must be at most {most}")))
+    u32::try_from(value).map_err(|_| JournalTextError::new(mark, format!("must be at most {most}")))
 }
 
 /// Reads an integer of 1 or more.
-pub(crate) fn positive(cursor: &mut JsonCursor<'_>) -> Result<u64, JournalFault> {
+pub(crate) fn positive(cursor: &mut JsonCursor<'_>) -> Result<u64, JournalTextError> {
     integer(cursor, 1, u64::MAX)
 }
 
 /// Reads a rate per minute, which is an integer of 1 or more.
-pub(crate) fn per_minute(cursor: &mut JsonCursor<'_>) -> Result<PerMinute, JournalFault> {
+pub(crate) fn per_minute(cursor: &mut JsonCursor<'_>) -> Result<PerMinute, JournalTextError> {
     let mark = cursor.mark();
-    PerMinute::new(positive(cursor)?).map_err(|out| JournalFault::new(mark, out.to_string()))
+    PerMinute::new(positive(cursor)?).map_err(|out| JournalTextError::new(mark, out.to_string()))
 }
 
 /// Reads a burst in seconds, which is an integer from 1 to 60.
-pub(crate) fn burst_seconds(cursor: &mut JsonCursor<'_>) -> Result<BurstSeconds, JournalFault> {
+pub(crate) fn burst_seconds(cursor: &mut JsonCursor<'_>) -> Result<BurstSeconds, JournalTextError> {
     let mark = cursor.mark();
     BurstSeconds::new(integer(cursor, 1, 60)?)
-        .map_err(|out| JournalFault::new(mark, out.to_string()))
+        .map_err(|out| JournalTextError::new(mark, out.to_string()))
 }
 
 /// Reads a weight or quantum, which is an integer of 1 or more.
-pub(crate) fn weight(cursor: &mut JsonCursor<'_>) -> Result<Weight, JournalFault> {
+pub(crate) fn weight(cursor: &mut JsonCursor<'_>) -> Result<Weight, JournalTextError> {
     let mark = cursor.mark();
-    Weight::new(positive(cursor)?).map_err(|out| JournalFault::new(mark, out.to_string()))
+    Weight::new(positive(cursor)?).map_err(|out| JournalTextError::new(mark, out.to_string()))
 }
 
 /// Reads a counter of 0 or more that may exceed 64 bits. It is written as text with decimal digits.
-pub(crate) fn wide(cursor: &mut JsonCursor<'_>) -> Result<u128, JournalFault> {
+pub(crate) fn wide(cursor: &mut JsonCursor<'_>) -> Result<u128, JournalTextError> {
     digits(cursor, "an integer of 0 or more")
 }
 
 /// Reads a counter that may exceed 64 bits and may be below 0. It is written as text with decimal digits.
-pub(crate) fn signed_wide(cursor: &mut JsonCursor<'_>) -> Result<i128, JournalFault> {
+pub(crate) fn signed_wide(cursor: &mut JsonCursor<'_>) -> Result<i128, JournalTextError> {
     digits(cursor, "an integer")
 }
 
 /// Reads text that holds an integer, without a plus sign, leading zeros or a negative zero.
-fn digits<T: FromStr>(cursor: &mut JsonCursor<'_>, expected: &str) -> Result<T, JournalFault> {
+fn digits<T: FromStr>(cursor: &mut JsonCursor<'_>, expected: &str) -> Result<T, JournalTextError> {
     let meaning = |text: &str| if is_plain(text) { text.parse().ok() } else { None };
     cursor.text_of(meaning, || format!("{expected} of at most 128 bits, as text"))
 }
@@ -79,7 +79,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Reads an integer of either sign.
-pub(crate) fn signed(cursor: &mut JsonCursor<'_>) -> Result<i64, JournalFault> {
+pub(crate) fn signed(cursor: &mut JsonCursor<'_>) -> Result<i64, JournalTextError> {
     let mark = cursor.mark();
     let text = cursor.number(|| "an integer".into())?;
     text.parse().map_err(|_| {
@@ -92,39 +92,41 @@ pub(crate) fn signed(cursor: &mut JsonCursor<'_>) -> Result<i64, JournalFault> {
 }
 
 /// Reads the weight of a request, which is 0.001 to 1000000 with at most three decimals.
-pub(crate) fn task_weight(cursor: &mut JsonCursor<'_>) -> Result<TaskWeight, JournalFault> {
+pub(crate) fn task_weight(cursor: &mut JsonCursor<'_>) -> Result<TaskWeight, JournalTextError> {
     decimal(cursor, 3, TaskWeight::from_thousandths)
 }
 
 /// Reads the credit weight of a project, which is 0.001 to 10^15 with at most three decimals.
-pub(crate) fn credit_weight(cursor: &mut JsonCursor<'_>) -> Result<CreditWeight, JournalFault> {
+pub(crate) fn credit_weight(cursor: &mut JsonCursor<'_>) -> Result<CreditWeight, JournalTextError> {
     decimal(cursor, 3, CreditWeight::from_thousandths)
 }
 
 /// Reads an alpha, which is 0 to 1 with at most six decimals.
-pub(crate) fn alpha(cursor: &mut JsonCursor<'_>) -> Result<Alpha, JournalFault> {
+pub(crate) fn alpha(cursor: &mut JsonCursor<'_>) -> Result<Alpha, JournalTextError> {
     decimal(cursor, 6, Alpha::from_millionths)
 }
 
 /// Reads a multiple of a worker's batch, which is 0 to 1000000 with at most three decimals.
-pub(crate) fn fraction(cursor: &mut JsonCursor<'_>) -> Result<BatchFraction, JournalFault> {
+pub(crate) fn fraction(cursor: &mut JsonCursor<'_>) -> Result<BatchFraction, JournalTextError> {
     decimal(cursor, 3, BatchFraction::from_thousandths)
 }
 
 /// Reads an overlap credit, which is 0 to 1000 with at most three decimals.
-pub(crate) fn overlap_credit(cursor: &mut JsonCursor<'_>) -> Result<OverlapCredit, JournalFault> {
+pub(crate) fn overlap_credit(
+    cursor: &mut JsonCursor<'_>,
+) -> Result<OverlapCredit, JournalTextError> {
     decimal(cursor, 3, OverlapCredit::from_thousandths)
 }
 
-fn refused(mark: usize, expected: &str, text: &str) -> JournalFault {
-    JournalFault::new(mark, format!("must be {expected}, not {}", printable(text)))
+fn refused(mark: usize, expected: &str, text: &str) -> JournalTextError {
+    JournalTextError::new(mark, format!("must be {expected}, not {}", printable(text)))
 }
 
 fn is_integer(text: &str) -> bool {
     !text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E'))
 }
 
-fn integer(cursor: &mut JsonCursor<'_>, least: u64, most: u64) -> Result<u64, JournalFault> {
+fn integer(cursor: &mut JsonCursor<'_>, least: u64, most: u64) -> Result<u64, JournalTextError> {
     let mark = cursor.mark();
     let expected = || match most {
         u64::MAX => format!("an integer of {least} or more"),
@@ -146,7 +148,7 @@ fn decimal<T>(
     cursor: &mut JsonCursor<'_>,
     places: u8,
     unit: impl FnOnce(u64) -> Result<T, OutOfRangeError>,
-) -> Result<T, JournalFault> {
+) -> Result<T, JournalTextError> {
     let mark = cursor.mark();
     let text = cursor.number(|| "a number".into())?;
     let out_of_range = |out: OutOfRangeError| refused(mark, out.allowed, text);
@@ -157,7 +159,7 @@ fn decimal<T>(
             Err(out) => Err(out_of_range(out)),
             Ok(_) => Err(refused(mark, "smaller", text)),
         },
-        ScaledNumber::TooFine => Err(JournalFault::new(
+        ScaledNumber::TooFine => Err(JournalTextError::new(
             mark,
             format!("must have at most {places} decimals, not {}", printable(text)),
         )),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{
-    BandsPolicy, DrrPolicy, FlowInside, LoadPolicy, MAX_DEPTH, Policy, PolicyNode, PolicyProblem,
+    BandsPolicy, DrrPolicy, FlowInside, LoadPolicy, MAX_DEPTH, Policy, PolicyErrorKind, PolicyNode,
     QueueOrder, QueuePolicy, SharePolicy,
 };
 use fairgate_core::units::{Alpha, Micros};
 
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::{JsonCursor, JsonKind};
 use crate::read::number::{alpha, count, weight};
 
@@ -48,21 +48,22 @@ const GOALS: [(&str, Alpha); 3] =
     [("latency", Alpha::LATENCY), ("balanced", Alpha::BALANCED), ("throughput", Alpha::THROUGHPUT)];
 
 /// Reads a policy, and checks the rules that concern the whole tree.
-pub(crate) fn policy(cursor: &mut JsonCursor<'_>) -> Result<Policy, JournalFault> {
+pub(crate) fn policy(cursor: &mut JsonCursor<'_>) -> Result<Policy, JournalTextError> {
     let mark = cursor.mark();
     let root = node(cursor, 1)?;
-    Policy::new(root).map_err(|e| JournalFault::new(mark, e.problem.to_string()).in_step(&e.field))
+    Policy::new(root)
+        .map_err(|e| JournalTextError::new(mark, e.problem.to_string()).in_step(&e.field))
 }
 
 /// Reads the attribute by which a node divides service.
-pub(crate) fn attribute(cursor: &mut JsonCursor<'_>) -> Result<Attribute, JournalFault> {
+pub(crate) fn attribute(cursor: &mut JsonCursor<'_>) -> Result<Attribute, JournalTextError> {
     cursor.one_of(Attribute::ALL.map(|a| (a.name(), a)))
 }
 
 /// Reads a node. `depth` is the number of nodes from the root to this one, both included.
-fn node(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<PolicyNode, JournalFault> {
+fn node(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<PolicyNode, JournalTextError> {
     if depth > MAX_DEPTH {
-        return Err(cursor.fault(PolicyProblem::TooDeep.to_string()));
+        return Err(cursor.fault(PolicyErrorKind::TooDeep.to_string()));
     }
     node_by_kind(cursor, |kind, cursor| match kind {
         "drr" => drr(cursor, depth).map(PolicyNode::Drr),
@@ -75,8 +76,8 @@ fn node(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<PolicyNode, Journal
 /// Reads an object with a single field. The field's name is the kind of a node, and `read` reads the field's value.
 pub(crate) fn node_by_kind<'a, T>(
     cursor: &mut JsonCursor<'a>,
-    read: impl Fn(&str, &mut JsonCursor<'a>) -> Result<T, JournalFault>,
-) -> Result<T, JournalFault> {
+    read: impl Fn(&str, &mut JsonCursor<'a>) -> Result<T, JournalTextError>,
+) -> Result<T, JournalTextError> {
     let mark = cursor.mark();
     let mut node = None;
     cursor.object(NODES, |kind, cursor| {
@@ -86,10 +87,10 @@ pub(crate) fn node_by_kind<'a, T>(
         node = Some(read(kind, cursor)?);
         Ok(())
     })?;
-    node.ok_or_else(|| JournalFault::new(mark, "a node must be one of drr, share, load, bands"))
+    node.ok_or_else(|| JournalTextError::new(mark, "a node must be one of drr, share, load, bands"))
 }
 
-fn drr(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<DrrPolicy, JournalFault> {
+fn drr(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<DrrPolicy, JournalTextError> {
     let mut by = None;
     let mut classes = None;
     let mut default = None;
@@ -113,7 +114,7 @@ fn drr(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<DrrPolicy, JournalFa
     })
 }
 
-fn share(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<SharePolicy, JournalFault> {
+fn share(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<SharePolicy, JournalTextError> {
     let mut by = None;
     let mut classes = None;
     let mut beside_classes = None;
@@ -140,8 +141,8 @@ fn share(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<SharePolicy, Journ
     share.inside = inside.unwrap_or(FlowInside::FCFS);
     if let Some(classes) = classes {
         if let Some((field, mark)) = beside_classes {
-            let problem = PolicyProblem::WeightsBesideClasses.to_string();
-            return Err(JournalFault::new(mark, problem).in_field(field));
+            let problem = PolicyErrorKind::WeightsBesideClasses.to_string();
+            return Err(JournalTextError::new(mark, problem).in_field(field));
         }
         // Only now, because the node's inside may follow its classes in the text.
         share.classes = classes.into_iter().map(|class| class.in_node(&share.inside)).collect();
@@ -149,7 +150,7 @@ fn share(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<SharePolicy, Journ
     Ok(share)
 }
 
-fn load(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<LoadPolicy, JournalFault> {
+fn load(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<LoadPolicy, JournalTextError> {
     let mut by = None;
     let mut start = None;
     let mut auto_tune = false;
@@ -180,7 +181,7 @@ fn load(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<LoadPolicy, Journal
     })
 }
 
-fn bands(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<BandsPolicy, JournalFault> {
+fn bands(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<BandsPolicy, JournalTextError> {
     let mut by = None;
     let mut classes = None;
     let mut default = None;
@@ -211,7 +212,7 @@ pub(super) fn inside_field(
     field: &str,
     cursor: &mut JsonCursor<'_>,
     depth: usize,
-) -> Result<FlowInside, JournalFault> {
+) -> Result<FlowInside, JournalTextError> {
     if already.is_some() {
         return Err(cursor.fault("queue and inside exclude each other"));
     }
@@ -222,7 +223,7 @@ pub(super) fn inside_field(
 }
 
 /// Reads a queue, which is written as the name of its order or as an object.
-fn queue(cursor: &mut JsonCursor<'_>) -> Result<QueuePolicy, JournalFault> {
+fn queue(cursor: &mut JsonCursor<'_>) -> Result<QueuePolicy, JournalTextError> {
     let mut queue = QueuePolicy::default();
     if cursor.kind()? != JsonKind::Object {
         queue.order = order(cursor)?;
@@ -238,6 +239,6 @@ fn queue(cursor: &mut JsonCursor<'_>) -> Result<QueuePolicy, JournalFault> {
     Ok(queue)
 }
 
-fn order(cursor: &mut JsonCursor<'_>) -> Result<QueueOrder, JournalFault> {
+fn order(cursor: &mut JsonCursor<'_>) -> Result<QueueOrder, JournalTextError> {
     cursor.one_of(QueueOrder::ALL.map(|order| (order.name(), order)))
 }

@@ -7,7 +7,7 @@ use fairgate_core::units::Micros;
 
 use crate::clock::JournalClock;
 use crate::error::JournalError;
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::event::event;
 use crate::read::header::{EDITION, JournalHeader, header};
 use crate::read::lines::{BoundedLine, BoundedLines};
@@ -117,7 +117,7 @@ impl<R: BufRead> JournalReader<R> {
     fn read_line<T>(
         &mut self,
         most_bytes: u64,
-        read: impl FnOnce(&str) -> Result<T, JournalFault>,
+        read: impl FnOnce(&str) -> Result<T, JournalTextError>,
     ) -> Result<Option<T>, JournalError> {
         let line = self.lines.count + 1;
         let io = |source| JournalError::Io { line, source };
@@ -155,9 +155,9 @@ impl<R: BufRead> JournalReader<R> {
     }
 }
 
-fn goes_back(at: Micros, latest: Micros) -> JournalFault {
+fn goes_back(at: Micros, latest: Micros) -> JournalTextError {
     let (at, latest) = (at.0, latest.0);
-    JournalFault::new(0, format!("time goes back: {at} after {latest}")).in_field("at")
+    JournalTextError::new(0, format!("time goes back: {at} after {latest}")).in_field("at")
 }
 
 fn is_blank(bytes: &[u8]) -> bool {

@@ -8,7 +8,7 @@ use fairgate_core::policy::BusyThresholds;
 use fairgate_core::snapshot::{RateLevelSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot};
 use fairgate_core::units::{Micros, OverlapCredit, Ticks};
 
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::JsonCursor;
 use crate::read::number::{count, fraction, overlap_credit, signed_wide, small_count, tokens};
 use crate::read::policy::policy;
@@ -58,7 +58,7 @@ const WORKER: &[&str] = &[
 const LEVEL: &[&str] = &["units", "epoch"];
 
 /// Reads a snapshot. The core checks later that it describes a valid pool.
-pub(crate) fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<Snapshot, JournalFault> {
+pub(crate) fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<Snapshot, JournalTextError> {
     let (mut now, mut ticks, mut next_seq, mut grants, mut capacity) = (0, 0, 0, 0, 0);
     let (mut max_queue, mut queue_timeout, mut brownout_wait) = (None, None, None);
     let (mut tree, mut root, mut known_workers) = (None, None, None);
@@ -110,7 +110,7 @@ pub(crate) fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<Snapshot, JournalF
     })
 }
 
-fn workers(cursor: &mut JsonCursor<'_>) -> Result<WorkersSnapshot, JournalFault> {
+fn workers(cursor: &mut JsonCursor<'_>) -> Result<WorkersSnapshot, JournalTextError> {
     let mut workers = WorkersSnapshot::default();
     cursor.record(WORKERS, 2, |field, cursor| {
         match field {
@@ -122,7 +122,7 @@ fn workers(cursor: &mut JsonCursor<'_>) -> Result<WorkersSnapshot, JournalFault>
     Ok(workers)
 }
 
-fn numbered_worker(cursor: &mut JsonCursor<'_>) -> Result<WorkerSnapshot, JournalFault> {
+fn numbered_worker(cursor: &mut JsonCursor<'_>) -> Result<WorkerSnapshot, JournalTextError> {
     let mut worker = WorkerSnapshot::default();
     cursor.record(WORKER, 11, |field, cursor| {
         match field {
@@ -138,7 +138,7 @@ fn numbered_worker(cursor: &mut JsonCursor<'_>) -> Result<WorkerSnapshot, Journa
     Ok(worker)
 }
 
-fn level(cursor: &mut JsonCursor<'_>) -> Result<RateLevelSnapshot, JournalFault> {
+fn level(cursor: &mut JsonCursor<'_>) -> Result<RateLevelSnapshot, JournalTextError> {
     let mut level = RateLevelSnapshot::default();
     cursor.record(LEVEL, 2, |field, cursor| {
         match field {

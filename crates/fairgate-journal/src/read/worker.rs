@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fairgate_core::event::{MAX_RANKS, WorkerChange, WorkerState};
 use fairgate_core::units::Micros;
 
-use crate::journal_fault::{JournalFault, printable};
+use crate::journal_text_error::{JournalTextError, printable};
 use crate::read::cursor::JsonCursor;
 use crate::read::number::{burst_seconds, count, per_minute, small_count, tokens};
 
@@ -30,7 +30,7 @@ pub(crate) fn field(
     worker: &mut WorkerChange,
     field: &str,
     cursor: &mut JsonCursor<'_>,
-) -> Result<(), JournalFault> {
+) -> Result<(), JournalTextError> {
     match field {
         "name" => worker.name = cursor.text()?.into(),
         "state" => worker.state = Some(state(cursor)?),
@@ -52,7 +52,7 @@ pub(crate) fn field(
 }
 
 /// Reads the list of workers in the first line; fails if a worker is named twice.
-pub(crate) fn workers(cursor: &mut JsonCursor<'_>) -> Result<Vec<WorkerChange>, JournalFault> {
+pub(crate) fn workers(cursor: &mut JsonCursor<'_>) -> Result<Vec<WorkerChange>, JournalTextError> {
     let mut names = BTreeSet::new();
     cursor.list(|cursor| {
         let mut worker = WorkerChange::default();
@@ -66,17 +66,17 @@ pub(crate) fn workers(cursor: &mut JsonCursor<'_>) -> Result<Vec<WorkerChange>, 
         let Some(mark) = named else { return Err(cursor.missing("name")) };
         if !names.insert(worker.name.clone()) {
             let problem = format!("worker \"{}\" is listed twice", printable(&worker.name));
-            return Err(JournalFault::new(mark, problem).in_field("name"));
+            return Err(JournalTextError::new(mark, problem).in_field("name"));
         }
         Ok(worker)
     })
 }
 
 /// Reads a list of texts, such as taints.
-pub(crate) fn texts(cursor: &mut JsonCursor<'_>) -> Result<Vec<Box<str>>, JournalFault> {
+pub(crate) fn texts(cursor: &mut JsonCursor<'_>) -> Result<Vec<Box<str>>, JournalTextError> {
     cursor.list(|cursor| Ok(cursor.text()?.into()))
 }
 
-fn state(cursor: &mut JsonCursor<'_>) -> Result<WorkerState, JournalFault> {
+fn state(cursor: &mut JsonCursor<'_>) -> Result<WorkerState, JournalTextError> {
     cursor.one_of(WorkerState::ALL.map(|s| (s.name(), s)))
 }

@@ -7,7 +7,7 @@ use fairgate_core::proportional::{
 
 use super::names::{AGENT_STATES, MODES, PROJECT_STATUSES, TASK_STATUSES};
 use super::{ScheduleReadError, ScheduleRound};
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::JsonCursor;
 use crate::read::number::{count, credit_weight, signed, tokens};
 
@@ -77,7 +77,7 @@ struct RoundFields {
     price_per_1000_s: Option<u64>,
 }
 
-fn round(cursor: &mut JsonCursor<'_>) -> Result<RoundFields, JournalFault> {
+fn round(cursor: &mut JsonCursor<'_>) -> Result<RoundFields, JournalTextError> {
     let mut round = RoundFields::default();
     cursor.record(ROUND, ROUND_REQUIRED, |field, cursor| {
         match field {
@@ -91,7 +91,7 @@ fn round(cursor: &mut JsonCursor<'_>) -> Result<RoundFields, JournalFault> {
     Ok(round)
 }
 
-fn assignment(cursor: &mut JsonCursor<'_>) -> Result<TaskAssignment, JournalFault> {
+fn assignment(cursor: &mut JsonCursor<'_>) -> Result<TaskAssignment, JournalTextError> {
     let mut ids: [Box<str>; 3] = Default::default();
     cursor.record(ASSIGNMENT, ASSIGNMENT.len(), |field, cursor| {
         let place = ASSIGNMENT.iter().position(|name| *name == field).unwrap_or_default();
@@ -102,7 +102,7 @@ fn assignment(cursor: &mut JsonCursor<'_>) -> Result<TaskAssignment, JournalFaul
     Ok(TaskAssignment { agent_id, task_id, project_id })
 }
 
-fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<ScheduleSnapshotParts, JournalFault> {
+fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<ScheduleSnapshotParts, JournalTextError> {
     let mut parts = ScheduleSnapshotParts::default();
     cursor.record(SNAPSHOT, 3, |field, cursor| {
         match field {
@@ -133,7 +133,7 @@ fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<ScheduleSnapshotParts, Journa
     Ok(parts)
 }
 
-fn project(cursor: &mut JsonCursor<'_>) -> Result<ScheduledProject, JournalFault> {
+fn project(cursor: &mut JsonCursor<'_>) -> Result<ScheduledProject, JournalTextError> {
     let mut project = ScheduledProject::new("");
     cursor.record(PROJECT, 1, |field, cursor| {
         match field {
@@ -148,7 +148,7 @@ fn project(cursor: &mut JsonCursor<'_>) -> Result<ScheduledProject, JournalFault
     Ok(project)
 }
 
-fn task(cursor: &mut JsonCursor<'_>) -> Result<ScheduledTask, JournalFault> {
+fn task(cursor: &mut JsonCursor<'_>) -> Result<ScheduledTask, JournalTextError> {
     let mut task = ScheduledTask::ready("", "");
     cursor.record(TASK, 3, |field, cursor| {
         match field {
@@ -165,7 +165,7 @@ fn task(cursor: &mut JsonCursor<'_>) -> Result<ScheduledTask, JournalFault> {
     Ok(task)
 }
 
-fn agent(cursor: &mut JsonCursor<'_>) -> Result<ScheduledAgent, JournalFault> {
+fn agent(cursor: &mut JsonCursor<'_>) -> Result<ScheduledAgent, JournalTextError> {
     let mut agent = ScheduledAgent::idle("");
     cursor.record(AGENT, 2, |field, cursor| {
         match field {
@@ -177,6 +177,6 @@ fn agent(cursor: &mut JsonCursor<'_>) -> Result<ScheduledAgent, JournalFault> {
     Ok(agent)
 }
 
-fn text_or_null(cursor: &mut JsonCursor<'_>) -> Result<Option<Box<str>>, JournalFault> {
+fn text_or_null(cursor: &mut JsonCursor<'_>) -> Result<Option<Box<str>>, JournalTextError> {
     Ok(cursor.nullable(JsonCursor::text)?.map(Into::into))
 }

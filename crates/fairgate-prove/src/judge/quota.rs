@@ -48,7 +48,7 @@ pub(super) fn few_refused(quota: ScenarioQuota, provider: ProviderCounts) -> Pro
 }
 
 /// Checks that the pools together use enough of the provider's quota.
-pub(super) fn is_used(cases: &[&JudgedCase<'_>], quota: ScenarioQuota) -> ProveBar {
+pub(super) fn used_share(cases: &[&JudgedCase<'_>], quota: ScenarioQuota) -> ProveBar {
     let name = "the quota is used";
     let least = of(quota, USED_PERCENT);
     let rates: Option<Vec<UsedQuota>> = cases.iter().map(|case| per_second(case, quota)).collect();

@@ -106,8 +106,8 @@ impl TokenPlot<'_> {
     fn names_by_row(&self, last: &TokensPoint) -> Vec<Option<usize>> {
         let mut rows: Vec<Option<usize>> = vec![None; ROWS];
         for series in 0..self.report.tenants.len() {
-            let wished = self.down(last.tokens[series] as f64) / 4;
-            let free = (wished..ROWS).chain((0..wished).rev()).find(|row| rows[*row].is_none());
+            let wanted = self.down(last.tokens[series] as f64) / 4;
+            let free = (wanted..ROWS).chain((0..wanted).rev()).find(|row| rows[*row].is_none());
             if let Some(row) = free {
                 rows[row] = Some(series);
             }

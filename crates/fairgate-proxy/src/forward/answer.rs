@@ -47,7 +47,7 @@ const REST_BYTES_MAX: usize = 64 << 10;
 /// other worker, and the client therefore gets the answer of an earlier attempt. After the request has ended, further
 /// bytes are only forwarded, and no longer metered.
 pub(super) struct UpstreamAnswer {
-    passage: Box<RequestGuard>,
+    guard: Box<RequestGuard>,
     /// Name of the upstream; `-` for the answer of an earlier attempt.
     worker: Arc<str>,
     body: UpstreamBody,
@@ -98,7 +98,7 @@ pub(super) struct AnswerDeadlines {
 
 impl UpstreamAnswer {
     pub(super) fn new(
-        mut passage: Box<RequestGuard>,
+        mut guard: Box<RequestGuard>,
         status: StatusCode,
         body: UpstreamBody,
         framing: BodyFraming,
@@ -107,7 +107,7 @@ impl UpstreamAnswer {
     ) -> Self {
         let to_come = body.length();
         let class = StatusClass::of(status.as_u16());
-        let worker = match passage.in_flight() {
+        let worker = match guard.in_flight() {
             Some(mut in_flight) => {
                 if class == StatusClass::Success {
                     let (route, input) =
@@ -120,7 +120,7 @@ impl UpstreamAnswer {
             None => "-".into(),
         };
         let mut made = Self {
-            passage,
+            guard,
             worker,
             body,
             status,
@@ -144,7 +144,7 @@ impl UpstreamAnswer {
 
     /// Returns true if the request has ended.
     fn is_settled(&self) -> bool {
-        self.passage.has_ended()
+        self.guard.has_ended()
     }
 
     /// Marks the status and headers as sent to the client.
@@ -168,7 +168,7 @@ impl UpstreamAnswer {
     pub(super) fn end_as_client_left(&mut self) -> Option<RowWrite> {
         if !self.is_settled() {
             let refusal = self.refusal(FailureKind::IdleTimeout);
-            self.recording = Some(self.passage.end_as_client_left(UsageBasis::SoFar));
+            self.recording = Some(self.guard.end_as_client_left(UsageBasis::SoFar));
             self.out.clear();
             self.end.clear();
             self.flow = AnswerState::Broken(Box::new(refusal));
@@ -185,7 +185,7 @@ impl UpstreamAnswer {
 
     /// Returns true if the model's last text has arrived and only the report of the usage is missing.
     pub(super) fn is_missing_usage_only(&mut self) -> bool {
-        let in_flight = self.passage.in_flight();
+        let in_flight = self.guard.in_flight();
         in_flight.is_some_and(|one| one.flight.meter.as_ref().is_some_and(UsageMeter::has_finished))
     }
 
@@ -208,7 +208,7 @@ impl UpstreamAnswer {
     /// tokens are charged. Returns the write of the request's row.
     pub(super) fn end_without_usage(&mut self) -> Option<RowWrite> {
         if !self.is_settled() {
-            self.recording = Some(self.passage.end_as_client_left(UsageBasis::Expected));
+            self.recording = Some(self.guard.end_as_client_left(UsageBasis::Expected));
         }
         self.body.close_connection();
         self.recording.take()
@@ -354,7 +354,7 @@ impl UpstreamAnswer {
 
     /// Measures a chunk, and splits it into pieces that may go to the client now and pieces that wait for the row.
     fn meter(&mut self, chunk: Bytes) {
-        let Some(mut in_flight) = self.passage.in_flight() else { return self.pass_error(chunk) };
+        let Some(mut in_flight) = self.guard.in_flight() else { return self.pass_error(chunk) };
         let Some(meter) = &mut in_flight.flight.meter else {
             in_flight.note_first_token();
             return self.pass_error(chunk);
@@ -401,7 +401,7 @@ impl UpstreamAnswer {
         if self.is_settled() {
             return;
         }
-        let Some(mut in_flight) = self.passage.in_flight() else { return self.end_with_error() };
+        let Some(mut in_flight) = self.guard.in_flight() else { return self.end_with_error() };
         let Some(meter) = &mut in_flight.flight.meter else {
             if matches!(self.class, StatusClass::ClientError | StatusClass::Busy) {
                 in_flight.praise_worker();
@@ -444,7 +444,7 @@ impl UpstreamAnswer {
     /// headers have not been sent yet; else its connection is closed.
     fn break_off(&mut self, kind: FailureKind, used: UsageBasis) {
         // The worker of an earlier attempt was judged when that attempt ended.
-        if let Some(mut in_flight) = self.passage.in_flight() {
+        if let Some(mut in_flight) = self.guard.in_flight() {
             match kind.is_lost() {
                 true => in_flight.report_lost(),
                 false => in_flight.blame(FaultParty::Unknown),
@@ -486,7 +486,7 @@ impl UpstreamAnswer {
 
     /// Returns the error event that ends a broken stream.
     fn event(&self, refusal: &Refusal) -> Bytes {
-        let RequestArrival { route, id, .. } = &self.passage.arrival;
+        let RequestArrival { route, id, .. } = &self.guard.arrival;
         refusal.problem.event(*route, id)
     }
 
@@ -502,7 +502,7 @@ impl UpstreamAnswer {
         used: UsageBasis,
     ) {
         let end = RequestEnd { status: status.as_u16(), outcome, code, used };
-        self.recording = Some(self.passage.end(&end));
+        self.recording = Some(self.guard.end(&end));
     }
 }
 

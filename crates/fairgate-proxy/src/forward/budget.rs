@@ -89,14 +89,14 @@ pub(super) fn may_reserve(caller: &Caller, setup: &PoolSetup) -> bool {
 /// budget has no room.
 pub(super) async fn reserve(
     counted: &RequestIn<'_, CountedRequest>,
-    wish: &PoolRequest,
+    pool_request: &PoolRequest,
 ) -> Result<bool, Refusal> {
     let arrival = counted.arrival();
     let caller = &arrival.caller;
     let setup = counted.pool.setup();
-    let candidates = candidates(&setup, &wish.chosen.worker);
+    let candidates = candidates(&setup, &pool_request.chosen.worker);
     let has_hosted = candidates.iter().any(|worker| worker.is_hosted_tier());
-    let may_use_hosted = has_hosted && caller.may_use_hosted && wish.model.config.hosted;
+    let may_use_hosted = has_hosted && caller.may_use_hosted && pool_request.model.config.hosted;
     let dialect = arrival.route.dialect();
     let is_own = |worker: &&Arc<PoolWorker>| !worker.is_hosted_tier();
     let has_own =
@@ -104,7 +104,7 @@ pub(super) async fn reserve(
     if !may_use_hosted && !has_own {
         return Err(refusal::hosted_not_allowed(&counted.ask.model));
     }
-    let model_budgets = wish.model.hosted_budgets();
+    let model_budgets = pool_request.model.hosted_budgets();
     let is_hosted_budgeted = caller.hosted_budgeted || !model_budgets.is_empty();
     let is_budgeted = caller.budgeted || (may_use_hosted && is_hosted_budgeted);
     if !is_budgeted {
@@ -118,7 +118,7 @@ pub(super) async fn reserve(
     let over_budget = setup.config.hosted_over_budget;
     let reservation = Reservation {
         model_budgets,
-        ..reservation(counted, wish, &candidates, may_use_hosted, has_own)
+        ..reservation(counted, pool_request, &candidates, may_use_hosted, has_own)
     };
     drop(candidates);
     drop(setup);
@@ -185,7 +185,7 @@ fn check_price(
 
 fn reservation(
     counted: &RequestIn<'_, CountedRequest>,
-    wish: &PoolRequest,
+    pool_request: &PoolRequest,
     candidates: &[&Arc<PoolWorker>],
     may_use_hosted: bool,
     has_own: bool,
@@ -193,7 +193,7 @@ fn reservation(
     let arrival = counted.arrival();
     let caller = &arrival.caller;
     let at = wall_clock::now();
-    let most = most(counted, wish.cap);
+    let most = most(counted, pool_request.cap);
     let provider_tokens = most.input.saturating_add(most.output);
     let config = arrival.app.config.load();
     let money = |hosted: bool| {

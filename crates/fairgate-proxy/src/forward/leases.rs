@@ -232,8 +232,8 @@ async fn submit(
     if let Some(known) = app.leases.open(&caller.key, &lease)? {
         return Ok(look(app, known, wait).await);
     }
-    let passage = RequestGuard::for_lease(app.clone(), caller.clone(), id.into());
-    tokio::spawn(lease_task::run_lease(passage, lease.clone(), words, pool, submission));
+    let guard = RequestGuard::for_lease(app.clone(), caller.clone(), id.into());
+    tokio::spawn(lease_task::run_lease(guard, lease.clone(), words, pool, submission));
     // The checks before queueing take only a moment.
     let checked = Instant::now() + SETTLED_WITHIN;
     lease.wait_until(checked, |state| !matches!(state, LeaseStatus::Opening)).await;

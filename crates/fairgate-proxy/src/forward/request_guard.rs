@@ -91,10 +91,10 @@ impl RequestGuard {
     /// Creates the guard of a lease, whose caller makes the call itself. Checks that depend on the
     /// API treat the lease as a call that generates text.
     pub(super) fn for_lease(app: Arc<DataPlane>, caller: Arc<Caller>, id: Box<str>) -> Box<Self> {
-        let mut passage = Self::new(app, caller, id, Route::ChatCompletions, Instant::now());
-        passage.arrival.path = LEASES;
-        passage.arrival.kind = WorkKind::Leases;
-        passage
+        let mut guard = Self::new(app, caller, id, Route::ChatCompletions, Instant::now());
+        guard.arrival.path = LEASES;
+        guard.arrival.kind = WorkKind::Leases;
+        guard
     }
 
     /// Returns true if the request has ended and is settled.

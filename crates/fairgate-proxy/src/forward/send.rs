@@ -43,7 +43,7 @@ const DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-
 /// The data of a request that is sent to a worker. Kept only while the request may still have to be sent to another
 /// worker.
 pub(super) struct RequestPayload {
-    pub(super) wish: PoolRequest,
+    pub(super) pool_request: PoolRequest,
     /// The body as the client sent it.
     pub(super) body: BufferedBody,
     pub(super) path: PathAndQuery,
@@ -82,18 +82,19 @@ pub(super) async fn send(
     // The last worker's answer. It goes to the client if no other worker is available.
     let mut kept: Option<Box<KeptAnswer>> = None;
     loop {
-        let boarded = reserve_and_queue(counted, &payload.wish, &tried.workers, &again).await;
-        let boarded = match (boarded, kept.take()) {
-            (Ok(boarded), _) => boarded,
+        let admitted =
+            reserve_and_queue(counted, &payload.pool_request, &tried.workers, &again).await;
+        let admitted = match (admitted, kept.take()) {
+            (Ok(admitted), _) => admitted,
             (Err(refusal), Some(kept)) if kept.replaces(&refusal) => return kept.answer,
             (Err(refusal), _) => return Err(refusal),
         };
-        let (mut in_flight, output) = boarded;
+        let (mut in_flight, output) = admitted;
         drop(listed.take());
         let upstream = in_flight.flight.worker.upstream.clone();
         tried.workers.push(upstream.name.clone());
         // Decided once: a body that is not kept now cannot be sent again.
-        let may_retry = may_retry(&in_flight, &tried, &payload.wish.chosen.worker);
+        let may_retry = may_retry(&in_flight, &tried, &payload.pool_request.chosen.worker);
         let keep = may_retry || in_flight.flight.worker.account.is_some();
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
@@ -118,7 +119,11 @@ pub(super) async fn send(
                 in_flight.flight.mark_account_refused();
                 let status = answer.status().as_u16();
                 let answer = Ok(for_client(answer));
-                if !has_untried_worker(&in_flight, &tried.workers, &payload.wish.chosen.worker) {
+                if !has_untried_worker(
+                    &in_flight,
+                    &tried.workers,
+                    &payload.pool_request.chosen.worker,
+                ) {
                     return answer;
                 }
                 kept = Some(Box::new(KeptAnswer { answer, is_of_account: true }));
@@ -144,7 +149,11 @@ pub(super) async fn send(
                     in_flight.flight.mark_not_taken();
                 }
                 if !again.may_wait_again(&in_flight, &not_taken, || {
-                    has_untried_worker(&in_flight, &tried.workers, &payload.wish.chosen.worker)
+                    has_untried_worker(
+                        &in_flight,
+                        &tried.workers,
+                        &payload.pool_request.chosen.worker,
+                    )
                 }) {
                     return Err(not_taken.refusal());
                 }
@@ -159,7 +168,7 @@ pub(super) async fn send(
         };
         if again.after.is_some() {
             // Otherwise the slot would go to a request that meets the same limit.
-            Box::pin(payload.wish.model.pool.reporter.wait_flushed()).await;
+            Box::pin(payload.pool_request.model.pool.reporter.wait_flushed()).await;
         }
         let (waits_again, recording) = in_flight.end_attempt(code, status);
         recording.await.map_err(|_| refusal::rows_not_writable())?;
@@ -233,21 +242,22 @@ pub(super) struct OutputCap {
 /// store's work.
 pub(super) async fn reserve_and_queue<'p>(
     counted: RequestIn<'p, CountedRequest>,
-    wish: &PoolRequest,
+    pool_request: &PoolRequest,
     tried: &[Arc<str>],
     again: &ProviderRetry,
 ) -> Result<(RequestIn<'p, InFlightRequest>, OutputCap), Refusal> {
     let hosted = match budget::needs_reservation(&counted) {
-        true => Box::pin(budget::reserve(&counted, wish)).await?,
+        true => Box::pin(budget::reserve(&counted, pool_request)).await?,
         false => false,
     };
     let mut queued = counted.queue();
-    let pool = &wish.model.pool;
+    let pool = &pool_request.model.pool;
     loop {
-        let may_wait = SubmitTimeout::from_now(pool.setup().config.queue_timeout, wish.deadline)?;
-        let submit = submit(&queued, wish, tried, hosted, again, may_wait);
+        let may_wait =
+            SubmitTimeout::from_now(pool.setup().config.queue_timeout, pool_request.deadline)?;
+        let submit = submit(&queued, pool_request, tried, hosted, again, may_wait);
         queued.restart_wait();
-        let waiting = wish.model.waiting.count_one();
+        let waiting = pool_request.model.waiting.count_one();
         let admitted = match (&again.after, again.until) {
             // The request goes first in its flow, but may not wait beyond `until`.
             (Some(not_taken), Some(until)) => {
@@ -270,7 +280,7 @@ pub(super) async fn reserve_and_queue<'p>(
                 (code, Some(not_taken)) if code.is_no_worker() => not_taken.refusal(),
                 (RefusalCode::Overloaded, None) => {
                     let dialect = queued.arrival().route.dialect();
-                    let choice = &wish.chosen.worker;
+                    let choice = &pool_request.chosen.worker;
                     let left = WorkersLeft { model: &queued.ask.model, dialect, tried, choice };
                     match out_of_service(pool, left) {
                         Some((worker, reason)) => refusal::provider_out(&worker, &reason),
@@ -279,7 +289,7 @@ pub(super) async fn reserve_and_queue<'p>(
                             .with_retry_after(Some(time_to_next_probe(pool, left))),
                     }
                 }
-                (RefusalCode::NoWorker, None) => no_worker(refusal, &wish.chosen.worker),
+                (RefusalCode::NoWorker, None) => no_worker(refusal, &pool_request.chosen.worker),
                 _ => refusal,
             }
         })?;
@@ -298,7 +308,7 @@ pub(super) async fn reserve_and_queue<'p>(
         let arrival = in_flight.arrival();
         let waited = in_flight.waited.unwrap_or_default();
         arrival.app.recheck_caller(&arrival.caller, waited).await?;
-        let output = output(&in_flight, wish.cap);
+        let output = output(&in_flight, pool_request.cap);
         return Ok((in_flight, output));
     }
 }
@@ -316,7 +326,7 @@ fn no_worker(refusal: Refusal, choice: &WorkerChoice) -> Refusal {
 /// Builds the submit of the request for its pool.
 fn submit(
     queued: &RequestIn<'_, QueuedRequest>,
-    wish: &PoolRequest,
+    pool_request: &PoolRequest,
     tried: &[Arc<str>],
     hosted: bool,
     again: &ProviderRetry,
@@ -324,10 +334,10 @@ fn submit(
 ) -> Submit {
     let arrival = queued.arrival();
     let (setup, terms) = (queued.pool.setup(), &queued.terms);
-    let (model, choice) = (&queued.ask.model, &wish.chosen.worker);
+    let (model, choice) = (&queued.ask.model, &pool_request.chosen.worker);
     let priority = match (&again.after, tried) {
         (Some(_), _) => NOT_TAKEN_PRIORITY,
-        (None, []) => wish.chosen.priority,
+        (None, []) => pool_request.chosen.priority,
         (None, _) => RETRY_PRIORITY,
     };
     Submit {
@@ -336,7 +346,7 @@ fn submit(
         input: Some(Tokens(terms.expected.input.max(1))),
         cached: names_in_core(&setup, model, terms.cached()),
         priority,
-        weight: wish.chosen.weight.unwrap_or(TaskWeight::ONE),
+        weight: pool_request.chosen.weight.unwrap_or(TaskWeight::ONE),
         pin: choice.pin.as_ref().map(|pin| Pin {
             worker: setup.name_in_core(&pin.worker, model).into(),
             rank: pin.rank,
@@ -352,7 +362,7 @@ fn submit(
         timeout: Some(may_wait.timeout),
         // The default would be the cost, which is in tokens only if the pool counts tokens.
         quota: (setup.is_hosted || setup.unit() != CostUnit::Tokens)
-            .then(|| Tokens(cost::quota(queued, wish.cap))),
+            .then(|| Tokens(cost::quota(queued, pool_request.cap))),
         ..Submit::new(&arrival.id)
     }
 }
@@ -402,7 +412,7 @@ fn outgoing(
     let route = in_flight.arrival().route;
     let ask = &in_flight.ask;
     let ask_usage = ask.must_ask_usage(route);
-    let model = &payload.wish.model.config;
+    let model = &payload.pool_request.model.config;
     let upstream = &in_flight.flight.worker.upstream.config;
     let theirs = upstream.model_name(model);
     let bytes = payload.body.bytes.clone();

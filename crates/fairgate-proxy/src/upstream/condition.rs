@@ -328,7 +328,7 @@ mod tests {
     }
 
     /// Returns true if a probe of the upstream was requested.
-    async fn is_suspected(condition: &UpstreamCondition) -> bool {
+    async fn suspected(condition: &UpstreamCondition) -> bool {
         tokio::time::timeout(Duration::ZERO, condition.suspected.notified()).await.is_ok()
     }
 
@@ -368,7 +368,7 @@ mod tests {
         condition.record_unreachable(old);
         condition.record_failure(old, "a");
         assert_eq!(condition.standing(), UpstreamStanding::Trial);
-        assert!(!is_suspected(&condition).await);
+        assert!(!suspected(&condition).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -379,9 +379,9 @@ mod tests {
         for _ in 0..18 {
             condition.record_failure(epoch, "attacker");
         }
-        assert!(!is_suspected(&condition).await);
+        assert!(!suspected(&condition).await);
         condition.record_failure(epoch, "victim");
-        assert!(is_suspected(&condition).await);
+        assert!(suspected(&condition).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -394,9 +394,9 @@ mod tests {
         for tenant in ["a", "b", "a", "b", "a", "b", "a", "b", "a", "b"] {
             condition.record_failure(epoch, tenant);
         }
-        assert!(!is_suspected(&condition).await);
+        assert!(!suspected(&condition).await);
         condition.record_failure(epoch, "a");
-        assert!(is_suspected(&condition).await);
+        assert!(suspected(&condition).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -405,14 +405,14 @@ mod tests {
         let epoch = condition.epoch();
         condition.record_failure(epoch, "alone");
         condition.record_failure(epoch, "alone");
-        assert!(is_suspected(&condition).await);
+        assert!(suspected(&condition).await);
         condition.record_probe(true);
         assert_eq!(condition.standing(), UpstreamStanding::Up);
         // What made it suspect is forgotten.
         condition.record_failure(epoch, "alone");
-        assert!(!is_suspected(&condition).await);
+        assert!(!suspected(&condition).await);
         condition.record_failure(epoch, "alone");
-        assert!(is_suspected(&condition).await);
+        assert!(suspected(&condition).await);
         condition.record_probe(false);
         assert_eq!(condition.standing(), UpstreamStanding::Broken);
         // A request that fails while it is tried says nothing either.
@@ -420,7 +420,7 @@ mod tests {
         condition.update_standing(Instant::now());
         condition.record_failure(condition.epoch(), "alone");
         assert_eq!(condition.standing(), UpstreamStanding::Trial);
-        assert!(is_suspected(&condition).await);
+        assert!(suspected(&condition).await);
         condition.record_probe(true);
         assert_eq!(condition.standing(), UpstreamStanding::Up);
     }

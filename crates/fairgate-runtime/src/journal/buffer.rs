@@ -24,7 +24,7 @@ pub(super) enum JournalWrite {
 
 /// Error of the writer, with the number of events that it lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct JournalFailure {
+pub(super) struct JournalWriteError {
     /// Text of the error.
     pub(super) error: String,
     /// Number of events that were passed to the writer and are in no file.
@@ -47,7 +47,7 @@ struct JournalBufferState {
     begins: usize,
     /// True while the writer writes the lines that it last took from the queue.
     busy: bool,
-    failure: Option<JournalFailure>,
+    failure: Option<JournalWriteError>,
     closed: bool,
     over: bool,
 }
@@ -118,7 +118,7 @@ impl JournalBuffer {
     }
 
     /// Returns the writer's error and removes it; `None` if there is none.
-    pub(super) fn take_failure(&self) -> Option<JournalFailure> {
+    pub(super) fn take_failure(&self) -> Option<JournalWriteError> {
         self.lock().failure.take()
     }
 
@@ -168,7 +168,7 @@ impl JournalBuffer {
         let events_lost = events + behind.sum::<u64>();
         (state.bytes, state.begins) = (0, 0);
         let before = state.failure.take().map_or(0, |failure| failure.events_lost);
-        state.failure = Some(JournalFailure { error, events_lost: events_lost + before });
+        state.failure = Some(JournalWriteError { error, events_lost: events_lost + before });
     }
 
     /// Records that the writer has ended.

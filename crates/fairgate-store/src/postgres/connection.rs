@@ -41,11 +41,11 @@ pub(super) struct PostgresConnection {
     address: Arc<PostgresAddress>,
     liveness: ServerLiveness,
     session: Option<PostgresSession>,
-    failure: Option<ConnectFailure>,
+    failure: Option<PostgresConnectError>,
 }
 
 /// Failure of the last attempt to connect.
-struct ConnectFailure {
+struct PostgresConnectError {
     problem: String,
     pause: Duration,
     until: Instant,
@@ -135,7 +135,8 @@ impl PostgresConnection {
                 let pause = self.failure.as_ref().map_or(PAUSE.0, |last| last.pause * 2);
                 let pause = pause.min(PAUSE.1);
                 let until = Instant::now() + pause;
-                self.failure = Some(ConnectFailure { problem: problem.clone(), pause, until });
+                self.failure =
+                    Some(PostgresConnectError { problem: problem.clone(), pause, until });
                 Err(PostgresError::Connection(problem))
             }
         }

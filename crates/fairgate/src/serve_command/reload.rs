@@ -78,7 +78,7 @@ fn about(file: &Path, message: String) -> ConfigErrors {
     ConfigErrors::from(error)
 }
 
-fn is_ending(file: &Path) -> ConfigErrors {
+fn gateway_is_ending_error(file: &Path) -> ConfigErrors {
     about(file, "the gateway is ending".into())
 }
 
@@ -97,14 +97,16 @@ impl FileReloader {
 impl ConfigReloader for FileReloader {
     fn reload<'a>(&'a self, actor: &'a str, may_disable_most: bool) -> ReloadFuture<'a> {
         Box::pin(async move {
-            let gateway = self.gateway.upgrade().ok_or_else(|| is_ending(&self.file))?;
+            let gateway =
+                self.gateway.upgrade().ok_or_else(|| gateway_is_ending_error(&self.file))?;
             reload(&gateway, &self.file, actor, may_disable_most).await
         })
     }
 
     fn check(&self, text: String) -> CheckFuture<'_> {
         Box::pin(async move {
-            let gateway = self.gateway.upgrade().ok_or_else(|| is_ending(&self.file))?;
+            let gateway =
+                self.gateway.upgrade().ok_or_else(|| gateway_is_ending_error(&self.file))?;
             check(&gateway, &self.file, text).await
         })
     }

@@ -205,7 +205,7 @@ async fn read_session(
         return RequestSession::Over;
     }
     let SignedSession { kind, id, expires_at, name } = session;
-    match is_revoked(app, &id, is_read).await {
+    match revocation_of(app, &id, is_read).await {
         Some(true) => RequestSession::Over,
         Some(false) => {
             RequestSession::Valid(caller, SignedSessionEnd { id, name, expires_at, kind })
@@ -252,12 +252,12 @@ pub(super) async fn secret_of_sessions(
 
 /// Returns true if the session was revoked. If the database does not answer, a read may use a
 /// session that was valid at its last check. In all other such cases, the result is `None`.
-async fn is_revoked(app: &ControlPlane, id: &str, is_read: bool) -> Option<bool> {
+async fn revocation_of(app: &ControlPlane, id: &str, is_read: bool) -> Option<bool> {
     let known = app.revoked_sessions.known(id);
     if let Some(known) = known.filter(|known| known.is_fresh()) {
         return Some(known.revoked);
     }
-    match app.data.store.is_session_revoked(id.to_owned()).await {
+    match app.data.store.session_revocation(id.to_owned()).await {
         Ok(revoked) => {
             app.revoked_sessions.remember(id.to_owned(), revoked);
             Some(revoked)

@@ -6,7 +6,7 @@ use fairgate_core::policy::{
 use fairgate_core::units::{Tokens, Weight};
 
 use super::inside_field;
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::JsonCursor;
 use crate::read::number::{count, fraction, positive, tokens, weight};
 
@@ -63,7 +63,7 @@ impl CommonClassFields {
         field: &str,
         cursor: &mut JsonCursor<'_>,
         depth: usize,
-    ) -> Result<(), JournalFault> {
+    ) -> Result<(), JournalTextError> {
         let Self { name, inside, busy, limits } = self;
         match field {
             "name" => *name = cursor.text()?.into(),
@@ -99,7 +99,7 @@ impl StatedDrrClass {
 pub(super) fn drr_class(
     cursor: &mut JsonCursor<'_>,
     depth: usize,
-) -> Result<StatedDrrClass, JournalFault> {
+) -> Result<StatedDrrClass, JournalTextError> {
     let mut quantum = None;
     let mut common = CommonClassFields::default();
     cursor.record(DRR_CLASS, 2, |field, cursor| match field {
@@ -132,7 +132,7 @@ impl StatedBandClass {
 pub(super) fn band_class(
     cursor: &mut JsonCursor<'_>,
     depth: usize,
-) -> Result<StatedBandClass, JournalFault> {
+) -> Result<StatedBandClass, JournalTextError> {
     let mut cap = None;
     let mut common = CommonClassFields::default();
     cursor.record(BAND_CLASS, 1, |field, cursor| {
@@ -165,11 +165,11 @@ impl StatedShareClass {
 pub(super) fn share_classes(
     cursor: &mut JsonCursor<'_>,
     depth: usize,
-) -> Result<Vec<StatedShareClass>, JournalFault> {
+) -> Result<Vec<StatedShareClass>, JournalTextError> {
     let mark = cursor.mark();
     let classes = cursor.list(|cursor| share_class(cursor, depth))?;
     match classes.is_empty() {
-        true => Err(JournalFault::new(mark, "a share node with classes needs at least one")),
+        true => Err(JournalTextError::new(mark, "a share node with classes needs at least one")),
         false => Ok(classes),
     }
 }
@@ -177,7 +177,7 @@ pub(super) fn share_classes(
 fn share_class(
     cursor: &mut JsonCursor<'_>,
     depth: usize,
-) -> Result<StatedShareClass, JournalFault> {
+) -> Result<StatedShareClass, JournalTextError> {
     let mut stated_weight = None;
     let mut cap = None;
     let mut common = CommonClassFields::default();

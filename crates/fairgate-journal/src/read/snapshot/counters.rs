@@ -6,7 +6,7 @@ use fairgate_core::snapshot::{
 };
 use fairgate_core::units::Alpha;
 
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::JsonCursor;
 use crate::read::event::repeated;
 use crate::read::number::{alpha, count, signed_wide, small_count, wide};
@@ -40,7 +40,7 @@ const FLOW_METER: &[&str] =
 const CAP_USE: &[&str] = &["used_slot_us", "allowed_slot_us"];
 
 /// Reads the counters of a node and of its flows. The kind of the node is the name of the only field.
-pub(super) fn node(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
+pub(super) fn node(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalTextError> {
     node_by_kind(cursor, |kind, cursor| match kind {
         "drr" => drr(cursor),
         "share" => share(cursor),
@@ -49,7 +49,7 @@ pub(super) fn node(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalF
     })
 }
 
-fn drr(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
+fn drr(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalTextError> {
     let (mut position, mut stayed) = (0, false);
     let (mut classes, mut within) = (Vec::new(), Vec::new());
     let mut meter = NodeMeterSnapshot::default();
@@ -67,7 +67,7 @@ fn drr(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     Ok(NodeSnapshot { state, flows: within })
 }
 
-fn class(cursor: &mut JsonCursor<'_>) -> Result<DrrClassSnapshot, JournalFault> {
+fn class(cursor: &mut JsonCursor<'_>) -> Result<DrrClassSnapshot, JournalTextError> {
     let mut class = DrrClassSnapshot::default();
     cursor.record(CLASS, 3, |field, cursor| {
         match field {
@@ -80,7 +80,7 @@ fn class(cursor: &mut JsonCursor<'_>) -> Result<DrrClassSnapshot, JournalFault> 
     Ok(class)
 }
 
-fn share(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
+fn share(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalTextError> {
     let (mut virtual_time, mut rises, mut moments) = (0, 0, 0);
     let (mut meter, mut within) = (NodeMeterSnapshot::default(), Vec::new());
     cursor.record(SHARE, 5, |field, cursor| {
@@ -97,7 +97,7 @@ fn share(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     Ok(NodeSnapshot { state, flows: within })
 }
 
-fn load(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
+fn load(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalTextError> {
     let (mut tuned, mut history, mut within) = (Alpha::BALANCED, Vec::new(), Vec::new());
     cursor.record(LOAD, 3, |field, cursor| {
         match field {
@@ -110,7 +110,7 @@ fn load(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     Ok(NodeSnapshot { state: NodeCounters::Load { alpha: tuned, history }, flows: within })
 }
 
-fn bands(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
+fn bands(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalTextError> {
     let mut within = Vec::new();
     cursor.record(BANDS, 1, |_, cursor| {
         within = flows(cursor)?;
@@ -119,7 +119,7 @@ fn bands(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     Ok(NodeSnapshot { state: NodeCounters::Bands, flows: within })
 }
 
-fn flows(cursor: &mut JsonCursor<'_>) -> Result<Vec<FlowSnapshot>, JournalFault> {
+fn flows(cursor: &mut JsonCursor<'_>) -> Result<Vec<FlowSnapshot>, JournalTextError> {
     let mark = cursor.mark();
     let mut flows: Vec<FlowSnapshot> = Vec::new();
     cursor.map(|name, cursor| {
@@ -127,12 +127,12 @@ fn flows(cursor: &mut JsonCursor<'_>) -> Result<Vec<FlowSnapshot>, JournalFault>
         Ok(())
     })?;
     match repeated(flows.iter().map(|flow| &*flow.name).collect()) {
-        Some(name) => Err(JournalFault::new(mark, "given twice").in_field(name)),
+        Some(name) => Err(JournalTextError::new(mark, "given twice").in_field(name)),
         None => Ok(flows),
     }
 }
 
-fn flow(name: &str, cursor: &mut JsonCursor<'_>) -> Result<FlowSnapshot, JournalFault> {
+fn flow(name: &str, cursor: &mut JsonCursor<'_>) -> Result<FlowSnapshot, JournalTextError> {
     let mut flow =
         FlowSnapshot { name: name.into(), share: None, load_got: None, band: None, inside: None };
     cursor.object(FLOW, |field, cursor| {
@@ -147,7 +147,7 @@ fn flow(name: &str, cursor: &mut JsonCursor<'_>) -> Result<FlowSnapshot, Journal
     Ok(flow)
 }
 
-fn share_flow(cursor: &mut JsonCursor<'_>) -> Result<ShareFlowSnapshot, JournalFault> {
+fn share_flow(cursor: &mut JsonCursor<'_>) -> Result<ShareFlowSnapshot, JournalTextError> {
     let mut flow = ShareFlowSnapshot::default();
     cursor.record(SHARE_FLOW, 9, |field, cursor| {
         match field {
@@ -167,7 +167,7 @@ fn share_flow(cursor: &mut JsonCursor<'_>) -> Result<ShareFlowSnapshot, JournalF
     Ok(flow)
 }
 
-fn load_flow(cursor: &mut JsonCursor<'_>) -> Result<i128, JournalFault> {
+fn load_flow(cursor: &mut JsonCursor<'_>) -> Result<i128, JournalTextError> {
     let mut got = 0;
     cursor.record(LOAD_FLOW, 1, |_, cursor| {
         got = signed_wide(cursor)?;
@@ -176,7 +176,7 @@ fn load_flow(cursor: &mut JsonCursor<'_>) -> Result<i128, JournalFault> {
     Ok(got)
 }
 
-fn band(cursor: &mut JsonCursor<'_>) -> Result<BandSnapshot, JournalFault> {
+fn band(cursor: &mut JsonCursor<'_>) -> Result<BandSnapshot, JournalTextError> {
     let mut band = BandSnapshot::default();
     cursor.record(BAND, 2, |field, cursor| {
         match field {
@@ -188,7 +188,7 @@ fn band(cursor: &mut JsonCursor<'_>) -> Result<BandSnapshot, JournalFault> {
     Ok(band)
 }
 
-fn bound(cursor: &mut JsonCursor<'_>) -> Result<(u128, u64, u128), JournalFault> {
+fn bound(cursor: &mut JsonCursor<'_>) -> Result<(u128, u64, u128), JournalTextError> {
     let (mut fallen, mut rise, mut ended) = (0, 0, 0);
     cursor.record(BOUND, 3, |field, cursor| {
         match field {
@@ -201,7 +201,7 @@ fn bound(cursor: &mut JsonCursor<'_>) -> Result<(u128, u64, u128), JournalFault>
     Ok((fallen, rise, ended))
 }
 
-fn node_meter(cursor: &mut JsonCursor<'_>) -> Result<NodeMeterSnapshot, JournalFault> {
+fn node_meter(cursor: &mut JsonCursor<'_>) -> Result<NodeMeterSnapshot, JournalTextError> {
     let mut meter = NodeMeterSnapshot::default();
     cursor.record(NODE_METER, 3, |field, cursor| {
         match field {
@@ -214,7 +214,7 @@ fn node_meter(cursor: &mut JsonCursor<'_>) -> Result<NodeMeterSnapshot, JournalF
     Ok(meter)
 }
 
-fn flow_meter(cursor: &mut JsonCursor<'_>) -> Result<FlowMeterSnapshot, JournalFault> {
+fn flow_meter(cursor: &mut JsonCursor<'_>) -> Result<FlowMeterSnapshot, JournalTextError> {
     let mut meter = FlowMeterSnapshot::default();
     cursor.record(FLOW_METER, 6, |field, cursor| {
         match field {
@@ -231,7 +231,7 @@ fn flow_meter(cursor: &mut JsonCursor<'_>) -> Result<FlowMeterSnapshot, JournalF
 }
 
 /// Reads the use of a cap, which a flow has as a field.
-pub(super) fn cap_use(cursor: &mut JsonCursor<'_>) -> Result<CapUseSnapshot, JournalFault> {
+pub(super) fn cap_use(cursor: &mut JsonCursor<'_>) -> Result<CapUseSnapshot, JournalTextError> {
     let mut cap_use = CapUseSnapshot::default();
     cursor.record(CAP_USE, 2, |field, cursor| {
         match field {

@@ -4,7 +4,7 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::snapshot::{CapSnapshot, CapUseSnapshot};
 use fairgate_core::units::Weight;
 
-use crate::journal_fault::{JournalFault, printable};
+use crate::journal_text_error::{JournalTextError, printable};
 use crate::read::cursor::JsonCursor;
 use crate::read::event::repeated;
 use crate::read::number::{count, weight};
@@ -18,7 +18,7 @@ const CAP: &[&str] = &["by", "flow", "cap_use", "slots"];
 /// Reads the flows that are held.
 pub(super) fn holds(
     cursor: &mut JsonCursor<'_>,
-) -> Result<Vec<(Attribute, Box<str>)>, JournalFault> {
+) -> Result<Vec<(Attribute, Box<str>)>, JournalTextError> {
     let mark = cursor.mark();
     let holds = cursor.list(|cursor| flow(cursor, HOLD, 2, |_, cursor| cursor.skip()))?;
     no_flow_twice(mark, holds.iter().map(|(by, flow)| (*by, &**flow)).collect())?;
@@ -28,7 +28,7 @@ pub(super) fn holds(
 /// Reads the weights that events have set.
 pub(super) fn weights(
     cursor: &mut JsonCursor<'_>,
-) -> Result<Vec<(Attribute, Box<str>, Weight)>, JournalFault> {
+) -> Result<Vec<(Attribute, Box<str>, Weight)>, JournalTextError> {
     let mark = cursor.mark();
     let weights = cursor.list(|cursor| {
         let mut value = None;
@@ -43,7 +43,7 @@ pub(super) fn weights(
 }
 
 /// Reads the caps that events have set.
-pub(super) fn caps(cursor: &mut JsonCursor<'_>) -> Result<Vec<CapSnapshot>, JournalFault> {
+pub(super) fn caps(cursor: &mut JsonCursor<'_>) -> Result<Vec<CapSnapshot>, JournalTextError> {
     let mark = cursor.mark();
     let caps = cursor.list(|cursor| {
         let mut slots = None;
@@ -66,8 +66,8 @@ fn flow<'a>(
     cursor: &mut JsonCursor<'a>,
     known: &'static [&'static str],
     required: usize,
-    mut besides: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
-) -> Result<(Attribute, Box<str>), JournalFault> {
+    mut besides: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalTextError>,
+) -> Result<(Attribute, Box<str>), JournalTextError> {
     let mut by = None;
     let mut flow = Box::default();
     cursor.record(known, required, |field, cursor| {
@@ -81,12 +81,12 @@ fn flow<'a>(
     Ok((by.ok_or_else(|| cursor.missing("by"))?, flow))
 }
 
-fn no_flow_twice(mark: usize, flows: Vec<(Attribute, &str)>) -> Result<(), JournalFault> {
+fn no_flow_twice(mark: usize, flows: Vec<(Attribute, &str)>) -> Result<(), JournalTextError> {
     match repeated(flows) {
         None => Ok(()),
         Some((by, flow)) => {
             let flow = printable(flow);
-            Err(JournalFault::new(mark, format!("{} \"{flow}\" is listed twice", by.name())))
+            Err(JournalTextError::new(mark, format!("{} \"{flow}\" is listed twice", by.name())))
         }
     }
 }

@@ -6,7 +6,7 @@ use fairgate_core::attribute::Attributes;
 use fairgate_core::snapshot::{InFlightSnapshot, RequestSnapshot};
 use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 
-use crate::journal_fault::JournalFault;
+use crate::journal_text_error::JournalTextError;
 use crate::read::cursor::JsonCursor;
 use crate::read::event::{AttributeTexts, cached, pin};
 use crate::read::number::{count, signed, signed_wide, small_count, task_weight, tokens};
@@ -45,7 +45,7 @@ const PLACE: &[&str] = &["worker_number", "rank"];
 const TAKEN: &[&str] = &["epoch", "units"];
 
 /// Reads a request that is queued or in flight.
-pub(super) fn request(cursor: &mut JsonCursor<'_>) -> Result<RequestSnapshot, JournalFault> {
+pub(super) fn request(cursor: &mut JsonCursor<'_>) -> Result<RequestSnapshot, JournalTextError> {
     let mut request = blank();
     let mut texts_by_attribute = AttributeTexts::default();
     cursor.record(REQUEST, 11, |field, cursor| {
@@ -98,7 +98,7 @@ fn blank() -> RequestSnapshot {
     }
 }
 
-fn flight(cursor: &mut JsonCursor<'_>) -> Result<InFlightSnapshot, JournalFault> {
+fn flight(cursor: &mut JsonCursor<'_>) -> Result<InFlightSnapshot, JournalTextError> {
     let mut flight = InFlightSnapshot {
         granted_at: Micros(0),
         number: 0,
@@ -121,7 +121,7 @@ fn flight(cursor: &mut JsonCursor<'_>) -> Result<InFlightSnapshot, JournalFault>
     Ok(flight)
 }
 
-fn place(cursor: &mut JsonCursor<'_>) -> Result<(u32, u32), JournalFault> {
+fn place(cursor: &mut JsonCursor<'_>) -> Result<(u32, u32), JournalTextError> {
     let (mut worker, mut rank) = (0, 0);
     cursor.record(PLACE, 2, |field, cursor| {
         match field {
@@ -133,7 +133,7 @@ fn place(cursor: &mut JsonCursor<'_>) -> Result<(u32, u32), JournalFault> {
     Ok((worker, rank))
 }
 
-fn taken(cursor: &mut JsonCursor<'_>) -> Result<(u64, i128), JournalFault> {
+fn taken(cursor: &mut JsonCursor<'_>) -> Result<(u64, i128), JournalTextError> {
     let (mut epoch, mut units) = (0, 0);
     cursor.record(TAKEN, 2, |field, cursor| {
         match field {

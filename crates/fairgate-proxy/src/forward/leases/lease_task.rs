@@ -53,40 +53,40 @@ impl Drop for RunningLease {
 
 /// Runs the task of a lease until the lease has ended.
 pub(super) async fn run_lease(
-    mut passage: Box<RequestGuard>,
+    mut guard: Box<RequestGuard>,
     lease: Arc<LeaseHandle>,
     mut words: mpsc::Receiver<LeaseMessage>,
     pool: Arc<PoolHandle>,
     submission: LeaseSubmissionBody,
 ) {
-    let app = passage.arrival.app.clone();
+    let app = guard.arrival.app.clone();
     let _counted = app.leases.running.count_one();
-    let running = RunningLease { lease, app, key: passage.arrival.caller.key.clone() };
+    let running = RunningLease { lease, app, key: guard.arrival.caller.key.clone() };
     let lease = &running.lease;
-    let fate = Box::pin(run_request(&mut passage, lease, &mut words, pool, submission)).await;
-    if let Some(over) = close(&mut passage, fate).await {
+    let fate = Box::pin(run_request(&mut guard, lease, &mut words, pool, submission)).await;
+    if let Some(over) = close(&mut guard, fate).await {
         lease.enter(LeaseStatus::Over(Arc::new(over)));
     }
     // If the request has not ended, the guard ends it now, before the lease is shown as ended.
-    drop(passage);
+    drop(guard);
 }
 
 /// Runs the checks, the wait for a slot and the time in the slot. Returns the reason why the lease ended.
 async fn run_request(
-    passage: &mut RequestGuard,
+    guard: &mut RequestGuard,
     lease: &LeaseHandle,
     words: &mut mpsc::Receiver<LeaseMessage>,
     pool: Arc<PoolHandle>,
     submission: LeaseSubmissionBody,
 ) -> LeaseTaskEnd {
-    if let Some(refusal) = refused_alone(passage, &pool) {
+    if let Some(refusal) = refused_alone(guard, &pool) {
         return LeaseTaskEnd::Refused(refusal);
     }
-    let (accepted, wish) = match accept(passage, LeaseSource { pool, submission }).await {
-        Ok((accepted, wish, _)) => (accepted, wish),
+    let (accepted, pool_request) = match accept(guard, LeaseSource { pool, submission }).await {
+        Ok((accepted, pool_request, _)) => (accepted, pool_request),
         Err(refusal) => return LeaseTaskEnd::Refused(refusal),
     };
-    lease.set_weight(wish.chosen.weight);
+    lease.set_weight(pool_request.chosen.weight);
     let (mut counted, listed) = match accepted.count_in(0) {
         Ok(counted) => counted,
         Err(limited) => return LeaseTaskEnd::Refused(limited),
@@ -95,12 +95,12 @@ async fn run_request(
     let mut again = ProviderRetry::default();
     loop {
         lease.enter(LeaseStatus::Queued);
-        let boarded = tokio::select! {
+        let admitted = tokio::select! {
             biased;
-            boarded = reserve_and_queue(counted, &wish, &[], &again) => boarded,
+            admitted = reserve_and_queue(counted, &pool_request, &[], &again) => admitted,
             fate = wait_given_up(lease, words) => return fate,
         };
-        let mut in_flight = match boarded {
+        let mut in_flight = match admitted {
             Ok((in_flight, _)) => in_flight,
             Err(refusal) => return LeaseTaskEnd::Refused(refusal),
         };
@@ -130,10 +130,10 @@ async fn run_request(
 
 /// Records that the tenant opens a lease. Refuses the lease if this tenant alone has reported a
 /// limit of the provider and that limit still applies.
-fn refused_alone(passage: &RequestGuard, pool: &PoolHandle) -> Option<Refusal> {
+fn refused_alone(guard: &RequestGuard, pool: &PoolHandle) -> Option<Refusal> {
     let setup = pool.setup();
     let account = setup.workers.iter().find_map(|worker| worker.account.as_ref())?;
-    let tenant = &passage.arrival.caller.tenant;
+    let tenant = &guard.arrival.caller.tenant;
     account.record_lease_opened(tenant);
     let until = account.lease_limited_until(tenant)?;
     let after = until.saturating_duration_since(Instant::now());
@@ -237,7 +237,7 @@ async fn return_to_queue<'p>(
 
 /// Ends the request for the reason `fate`, and waits until its row is written. Returns `None` if the gateway closes,
 /// because then the guard ends the request.
-async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseResult> {
+async fn close(guard: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseResult> {
     let left = |code: RefusalCode| RequestEnd {
         status: CLIENT_LEFT,
         outcome: AttemptOutcome::ClientLeft,
@@ -247,15 +247,15 @@ async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseRe
     let (end, over): (RequestEnd, fn(RequestCharge) -> LeaseResult) = match fate {
         LeaseTaskEnd::Drained => return None,
         LeaseTaskEnd::Refused(refusal) => {
-            let recorded = passage.refuse(&refusal).await;
+            let recorded = guard.refuse(&refusal).await;
             let refusal = recorded.map_or_else(|_| refusal::rows_not_writable(), |()| refusal);
             return Some(LeaseResult::Refused(refusal));
         }
         LeaseTaskEnd::Cancelled => (left(RefusalCode::LeaseCancelled), LeaseResult::Cancelled),
         LeaseTaskEnd::Lost => (left(RefusalCode::LeaseLost), LeaseResult::Lost),
-        LeaseTaskEnd::Settled(report) => (settled(passage, &report), LeaseResult::Settled),
+        LeaseTaskEnd::Settled(report) => (settled(guard, &report), LeaseResult::Settled),
     };
-    let (charge, recording) = passage.settle(&end);
+    let (charge, recording) = guard.settle(&end);
     match recording.await {
         Ok(()) => Some(over(charge)),
         Err(_) => Some(LeaseResult::Refused(refusal::rows_not_writable())),
@@ -264,9 +264,9 @@ async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseRe
 
 /// Converts the client's report to the end of its request. If the report states no usage, the
 /// estimate is charged.
-fn settled(passage: &mut RequestGuard, report: &LeaseReport) -> RequestEnd {
+fn settled(guard: &mut RequestGuard, report: &LeaseReport) -> RequestEnd {
     let stated = report.stated.or_else(|| {
-        let terms = &passage.in_flight()?.terms;
+        let terms = &guard.in_flight()?.terms;
         let TokenEstimate { input, output, .. } = terms.expected;
         let usage = TokenUsage { input, cached: 0, output };
         Some(StatedUsage { usage, charged: Some(terms.estimate), source: UsageSource::Assumed })

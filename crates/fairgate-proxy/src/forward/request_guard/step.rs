@@ -34,31 +34,31 @@ use crate::worker_time;
 
 /// A request in stage `S`. Borrows the guard, so nothing else can advance the request while this handle exists.
 pub(in crate::forward) struct RequestIn<'p, S> {
-    passage: &'p mut RequestGuard,
+    guard: &'p mut RequestGuard,
     stage: PhantomData<S>,
 }
 
 impl<'p, S: StageData> RequestIn<'p, S> {
-    fn enter(passage: &'p mut RequestGuard, known: S) -> Self {
-        passage.stage = known.into();
-        Self { passage, stage: PhantomData }
+    fn enter(guard: &'p mut RequestGuard, known: S) -> Self {
+        guard.stage = known.into();
+        Self { guard, stage: PhantomData }
     }
 
     /// Returns the caller, the id and the arrival time of the request.
     pub(in crate::forward) fn arrival(&self) -> &RequestArrival {
-        &self.passage.arrival
+        &self.guard.arrival
     }
 
     fn parts(&mut self) -> (&RequestArrival, &mut S) {
-        let RequestGuard { arrival, stage } = &mut *self.passage;
+        let RequestGuard { arrival, stage } = &mut *self.guard;
         (arrival, S::of_mut(stage).unwrap_or_else(|| wrong_stage()))
     }
 
     /// Advances to another stage. Returns the handle on that stage, and the data that the new stage does not keep.
     fn step<T: StageData, R>(self, next: impl FnOnce(S) -> (T, R)) -> (RequestIn<'p, T>, R) {
-        let stage = mem::replace(&mut self.passage.stage, RequestStage::Identified);
+        let stage = mem::replace(&mut self.guard.stage, RequestStage::Identified);
         let (known, rest) = next(S::taken(stage).unwrap_or_else(|| wrong_stage()));
-        (RequestIn::enter(self.passage, known), rest)
+        (RequestIn::enter(self.guard, known), rest)
     }
 
     fn step_to<T: StageData>(self, next: impl FnOnce(S) -> T) -> RequestIn<'p, T> {
@@ -76,7 +76,7 @@ impl<S: StageData> Deref for RequestIn<'_, S> {
     type Target = S;
 
     fn deref(&self) -> &S {
-        S::of(&self.passage.stage).unwrap_or_else(|| wrong_stage())
+        S::of(&self.guard.stage).unwrap_or_else(|| wrong_stage())
     }
 }
 
@@ -96,7 +96,7 @@ impl RequestGuard {
     /// Returns a handle if the request is in flight.
     pub(in crate::forward) fn in_flight(&mut self) -> Option<RequestIn<'_, InFlightRequest>> {
         let is = matches!(self.stage, RequestStage::InFlight(_));
-        is.then_some(RequestIn { passage: self, stage: PhantomData })
+        is.then_some(RequestIn { guard: self, stage: PhantomData })
     }
 }
 
@@ -233,7 +233,7 @@ impl<'p> RequestIn<'p, InFlightRequest> {
         let (mut counted, flight) =
             self.step(|InFlightRequest { counted, flight }| (counted, flight));
         let flown = flight.finish(counted.arrival(), &counted, &end);
-        let row = flown.row(counted.arrival(), &counted.passage.stage, &end, false);
+        let row = flown.row(counted.arrival(), &counted.guard.stage, &end, false);
         counted.attempt += 1;
         let app = counted.arrival().app.clone();
         (counted, RowWrite::start(app, row))

@@ -130,7 +130,7 @@ async fn house() -> House {
 }
 
 impl House {
-    fn passage(&self) -> Box<RequestGuard> {
+    fn guard(&self) -> Box<RequestGuard> {
         let app = &self.data;
         let caller = app.identity.caller(&self.headers, wall_clock::now()).unwrap();
         RequestGuard::new(
@@ -193,9 +193,9 @@ async fn granted(queued: RequestIn<'_, QueuedRequest>) -> RequestIn<'_, InFlight
     queued.start_attempt(permit, worker)
 }
 
-fn read(passage: &mut RequestGuard) -> RequestIn<'_, ReadRequest> {
+fn read(guard: &mut RequestGuard) -> RequestIn<'_, ReadRequest> {
     let body = br#"{"model":"sim","stream":true,"messages":[]}"#;
-    passage.read(RequestFields::read(Route::ChatCompletions, body).unwrap())
+    guard.read(RequestFields::read(Route::ChatCompletions, body).unwrap())
 }
 
 fn routed(read: RequestIn<'_, ReadRequest>) -> RequestIn<'_, RoutedRequest> {
@@ -230,11 +230,11 @@ fn counted(accepted: RequestIn<'_, AcceptedRequest>) -> RequestIn<'_, CountedReq
 }
 
 /// Advances a request to the stage `reach`.
-async fn go(passage: &mut RequestGuard, reach: Reach) {
+async fn go(guard: &mut RequestGuard, reach: Reach) {
     if reach == Reach::Identified {
         return;
     }
-    let read = read(passage);
+    let read = read(guard);
     if reach == Reach::Read {
         return;
     }
@@ -282,10 +282,10 @@ fn shows_its_stage(row: &AttemptRow, reach: Reach) {
 async fn dropped_in_any_stage_it_leaves_one_row() {
     let house = house().await;
     for (at, reach) in EVERY.into_iter().enumerate() {
-        let mut passage = house.passage();
-        go(&mut passage, reach).await;
+        let mut guard = house.guard();
+        go(&mut guard, reach).await;
         assert_eq!(house.tokens_left() < 50_000, reach >= Reach::Counted, "{reach:?}");
-        drop(passage);
+        drop(guard);
         let row = house.rows(at + 1).await.pop().unwrap();
         let how = (row.status, row.outcome, row.code.as_deref());
         assert_eq!(how, (499, AttemptOutcome::ClientLeft, Some("client_left")), "{reach:?}");
@@ -299,10 +299,10 @@ async fn dropped_in_any_stage_it_leaves_one_row() {
 async fn a_panic_in_any_stage_leaves_one_row() {
     let house = house().await;
     for (at, reach) in EVERY.into_iter().enumerate() {
-        let mut passage = house.passage();
-        go(&mut passage, reach).await;
+        let mut guard = house.guard();
+        go(&mut guard, reach).await;
         let caught = catch_unwind(AssertUnwindSafe(move || {
-            let _held = passage;
+            let _held = guard;
             // Not a panic of the test: the hook that prints is not called.
             std::panic::resume_unwind(Box::new("a fault of our own"));
         }));
@@ -320,11 +320,11 @@ async fn a_panic_in_any_stage_leaves_one_row() {
 async fn refused_in_any_stage_it_ends_once() {
     let house = house().await;
     for (at, reach) in EVERY.into_iter().enumerate() {
-        let mut passage = house.passage();
-        go(&mut passage, reach).await;
-        passage.refuse(&refusal::unknown_model("sim")).await.unwrap();
-        assert!(passage.has_ended() && passage.in_flight().is_none());
-        drop(passage);
+        let mut guard = house.guard();
+        go(&mut guard, reach).await;
+        guard.refuse(&refusal::unknown_model("sim")).await.unwrap();
+        assert!(guard.has_ended() && guard.in_flight().is_none());
+        drop(guard);
         let row = house.rows(at + 1).await.pop().unwrap();
         assert_eq!((row.status, row.outcome), (404, AttemptOutcome::Refused), "{reach:?}");
         shows_its_stage(&row, reach);
@@ -336,9 +336,9 @@ async fn refused_in_any_stage_it_ends_once() {
 #[tokio::test]
 async fn cut_off_at_the_end_of_a_drain_it_is_called_drained() {
     let house = house().await;
-    let passages = EVERY.map(|_| house.passage());
+    let guards = EVERY.map(|_| house.guard());
     house.data.phase.advance(phase::GatewayPhase::Closing);
-    drop(passages);
+    drop(guards);
     for row in house.rows(EVERY.len()).await {
         let how = (row.status, row.outcome, row.code.as_deref());
         assert_eq!(how, (499, AttemptOutcome::Timeout, Some("drained")));
@@ -364,8 +364,8 @@ async fn a_retry_waits_again_and_its_waits_are_summed() {
         in_flight
     }
     let house = house().await;
-    let mut passage = house.passage();
-    let queued = counted(accepted(routed(read(&mut passage)))).queue();
+    let mut guard = house.guard();
+    let queued = counted(accepted(routed(read(&mut guard)))).queue();
     let mut in_flight = granted_late(queued, "other-1").await;
     in_flight.mark_sent(true, 1);
     in_flight.flight.mark_not_taken();
@@ -376,7 +376,7 @@ async fn a_retry_waits_again_and_its_waits_are_summed() {
     assert!(house.tokens_left() < 50_000);
     let in_flight = granted_late(counted.queue(), "other-2").await;
     let waited = in_flight.waited.unwrap();
-    drop(passage);
+    drop(guard);
     let rows = house.rows(2).await;
     let (first, last) = (&rows[0], &rows[1]);
     assert_eq!((first.attempt, first.last, first.outcome), (1, false, AttemptOutcome::Retried));

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 /// A field that cannot be accepted, or text that is not JSON. A fault is created without a path. Each object and list
-/// that contains the fault then prepends its own step ([`JournalFault::in_field`], [`JournalFault::in_element`]), so
+/// that contains the fault then prepends its own step ([`JournalTextError::in_field`], [`JournalTextError::in_element`]), so
 /// that reading valid text spends no time on paths.
 #[derive(Debug)]
-pub(crate) struct JournalFault(Box<JournalFaultParts>);
+pub(crate) struct JournalTextError(Box<JournalTextErrorParts>);
 
 #[derive(Debug)]
-struct JournalFaultParts {
+struct JournalTextErrorParts {
     /// The path of the field so far, such as `share.weights.chat`. It begins at the object or list that added the last
     /// step.
     path: String,
@@ -22,11 +22,16 @@ struct JournalFaultParts {
 /// Greatest number of characters of a name or a value that a message repeats.
 const SHOWN_CHARS: usize = 60;
 
-impl JournalFault {
+impl JournalTextError {
     /// Creates a fault for a value that cannot be accepted.
     pub(crate) fn new(offset: usize, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(JournalFaultParts { path: String::new(), message, offset, malformed: false }))
+        Self(Box::new(JournalTextErrorParts {
+            path: String::new(),
+            message,
+            offset,
+            malformed: false,
+        }))
     }
 
     /// Creates a fault for text that is not JSON.
@@ -67,7 +72,7 @@ impl JournalFault {
     /// Returns the path of the field, which is empty if there is none, and the message. `place` describes the position
     /// of the fault if the text is not JSON.
     pub(crate) fn into_parts(self, place: impl Display) -> (String, String) {
-        let JournalFaultParts { path, message, malformed, .. } = *self.0;
+        let JournalTextErrorParts { path, message, malformed, .. } = *self.0;
         let message = match malformed {
             true => format!("malformed JSON at {place}: {message}"),
             false => message,
