@@ -480,8 +480,8 @@ impl FreeHandles {
     }
 }
 
-/// A set of handles as a tree of bits. A bit of `levels[k + 1]` is set if the corresponding word of `levels[k]` is not
-/// 0. Finding the lowest handle takes one step per level, and six levels are enough for 2³² handles.
+/// A set of handles as a tree of bits. A bit of `levels[k + 1]` is set if the corresponding word of `levels[k]` is
+/// above zero. Finding the lowest handle takes one step per level, and six levels are enough for 2³² handles.
 #[derive(Clone, Debug, Default)]
 struct HandleSet {
     len: usize,

@@ -90,8 +90,8 @@ fn at_the_default_an_overload_of_three_tasks_a_tick_starves_the_others_without_t
     assert_starved(&waits_of_the_quiet("", Loud::PerTick(4), 1, 5_000), 5_000);
 }
 
-/// An overload of one task per tick does not suffice. The loud agent's oldest task arrived at t/2, so its load is 0.25
-/// + 0.75/2 = 0.625.
+/// An overload of one task per tick does not suffice. The loud agent's oldest task arrived at t/2, so its load is
+/// 0.25 + 0.75/2 = 0.625.
 #[test]
 fn at_the_default_an_overload_of_one_task_a_tick_does_not_starve() {
     let waits = waits_of_the_quiet("", Loud::PerTick(2), 1, 2_000);
