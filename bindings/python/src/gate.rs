@@ -11,8 +11,8 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
 use fairgate_core::units::{Micros, TaskWeight, Tokens, Weight};
-use fairgate_dialect::limits::{self, EpochMicros};
 use fairgate_dialect::quota::PerMinuteLimits;
+use fairgate_dialect::rate_limit_headers::{self, EpochMicros};
 use fairgate_journal::{parse_policy, write_fairness, write_request_location};
 use fairgate_time::wall_clock;
 use http::StatusCode;
@@ -204,10 +204,10 @@ impl Gate {
     ) -> PyResult<Option<f64>> {
         let now = EpochMicros(wall_clock::now().0);
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let mut told = limits::read_rate_limits(pairs, now);
+        let mut told = rate_limit_headers::read_rate_limits(pairs, now);
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
         let pause = if status.is_client_error() || status.is_server_error() {
-            let complaint = limits::classify_refusal(status, body, &mut told, now);
+            let complaint = rate_limit_headers::classify_refusal(status, body, &mut told, now);
             self.change(py, |scheduler| scheduler.record_refusal(id, &told, &complaint))?
         } else {
             self.change(py, |scheduler| scheduler.record_answer(id, &told))?;

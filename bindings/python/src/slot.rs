@@ -75,7 +75,8 @@ pub(crate) struct Slot {
     /// the call. `None` before that.
     #[pyo3(get, set, name = "_asked_at")]
     asked_at: Option<f64>,
-    /// True if leaving the block gives the slot back; false if the object that the block returned will do so.
+    /// True if leaving the block gives the slot back; false if the result of the call in the block, such as a
+    /// stream, will do so.
     #[pyo3(get, set, name = "_kept")]
     kept: bool,
     /// True between entering and leaving the block. In this time, calls inside the block may use the slot.
@@ -88,8 +89,8 @@ pub(crate) struct Slot {
     /// before and after the call. If the number has risen, that code does not settle the usage in the call's result.
     #[pyo3(get, set, name = "_metered")]
     metered: u64,
-    /// Slot of the block around this block; `None` if there is none. The slot is kept after this block is left, because
-    /// slots further out are found through it.
+    /// Slot of the block around this block; `None` if there is none. The reference stays after this block is
+    /// left, because slots further out are found through it.
     #[pyo3(get, name = "_around")]
     around: Option<Py<PyAny>>,
 }
@@ -419,7 +420,8 @@ impl Slot {
         slot_request::set_owner(slf, caller)
     }
 
-    /// Makes the slot stay held when the block is left, because the object that the block returned will give it back.
+    /// Makes the slot stay held when the block is left, because the result of the call in the block, such as
+    /// a stream, will give the slot back.
     fn _keep_beyond_block(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.borrow_mut().kept = false;
         Self::detach(slf)

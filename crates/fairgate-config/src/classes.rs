@@ -328,7 +328,8 @@ impl PolicyClass {
     }
 }
 
-/// Builds the tree that shares by group, then tenant, then key, with one `queue` for each key.
+/// Builds the tree that shares by group, then tenant, then key, with one `queue` for each key. With
+/// `partition`, the groups share slots.
 pub(crate) fn owners_tree(partition: bool, queue: QueuePolicy) -> PolicyNode {
     let share = |by, partition, inside| {
         PolicyNode::Share(SharePolicy { partition, inside, ..SharePolicy::new(by) })

@@ -86,8 +86,8 @@ pub enum RejectionReason {
     Duplicate,
     /// The queue is full, and the newcomer belongs to the flow that must make room, so the newcomer itself is refused.
     QueueFull,
-    /// The queue was full, and this waiting request was removed to make room for a newcomer of a flow with less
-    /// backlog.
+    /// The queue was full, and this waiting request was removed to make room for a newcomer of a flow with
+    /// fewer waiting requests.
     PushedOut,
     /// No worker that is up or overloaded may run the request, given its pin, its allow-list and required taints.
     NoWorker,

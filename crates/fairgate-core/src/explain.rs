@@ -1,10 +1,14 @@
 //! Explains why a request was granted, and what a waiting request waits for. No explanation changes the pool.
 //!
-//! The runner-up of a level is the flow that would have been picked if the winner had not been ready. The place of a
-//! waiting request is the number of grants that come before the request's own grant, provided that nothing else
-//! arrives, requests in flight end in the order in which they were granted, each request uses exactly its cost, time
-//! does not advance and nothing expires. A copy of the node computes the runner-up, and a copy of the whole pool that
-//! is run forward computes the place. Both results are therefore exact, and cost as much as the copy.
+//! The runner-up at a node is the flow that the node would have picked if the winner had not been ready. It
+//! is computed on a copy of the node.
+//!
+//! The place of a waiting request is the number of grants that come before the request's own grant, provided
+//! that nothing else arrives, requests in flight end in the order in which they were granted, each request
+//! uses exactly its cost, time does not advance and nothing expires. It is computed by running a copy of the
+//! whole pool forward.
+//!
+//! Both results are exact. Computing them takes the time and memory of the copies.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};

@@ -29,7 +29,7 @@
 //! A change visits every flow that waits for the worker, except for flows of a share node that form a group
 //! (`share/groups.rs`).
 
-mod placement;
+mod worker_choice;
 
 use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;

@@ -9,7 +9,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::body_changes::refuses_max_tokens;
-use crate::limits::{self, COUNT_MAX, EpochMicros, ProviderRefusal, RateLimitHeaders, SPAN_MAX};
+use crate::rate_limit_headers::{
+    self, COUNT_MAX, EpochMicros, ProviderRefusal, RateLimitHeaders, SPAN_MAX,
+};
 use crate::{
     BodyChanges, BodyFraming, InvalidRequestCode, MeasuredUsage, RequestFields, Route, TokenUsage,
     UsageMeter,
@@ -77,10 +79,14 @@ pub fn check_limits(
 ) -> (RateLimitHeaders, ProviderRefusal) {
     // 2026-11-16T02:08:05Z.
     let now = EpochMicros(1_794_794_885_000_000);
-    let mut told = limits::read_rate_limits(headers.iter().copied(), now);
-    assert_eq!(told, limits::read_rate_limits(headers.iter().copied(), now), "read twice");
+    let mut told = rate_limit_headers::read_rate_limits(headers.iter().copied(), now);
+    assert_eq!(
+        told,
+        rate_limit_headers::read_rate_limits(headers.iter().copied(), now),
+        "read twice"
+    );
     check_rate_limits(&told);
-    let refusal = limits::classify_refusal(status, body, &mut told, now);
+    let refusal = rate_limit_headers::classify_refusal(status, body, &mut told, now);
     check_rate_limits(&told);
     let (limit, wait) = match &refusal {
         ProviderRefusal::Rate { limit, retry_after, .. } => (*limit, *retry_after),

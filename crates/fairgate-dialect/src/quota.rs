@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{LimitUnit, LimitWindow, RateLimit, RateLimitHeaders};
+use crate::rate_limit_headers::{LimitUnit, LimitWindow, RateLimit, RateLimitHeaders};
 
 /// Longest pause, even if the provider states a longer one.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -338,7 +338,7 @@ impl AccountQuota {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{EpochMicros, read_rate_limits};
+    use crate::rate_limit_headers::{EpochMicros, read_rate_limits};
 
     fn headers(pairs: &[(&str, &str)]) -> RateLimitHeaders {
         read_rate_limits(

@@ -1,9 +1,9 @@
-//! Finds the ids in a request's body that refer to something the upstream stores for its account: items of earlier
-//! responses, files, vector stores, containers, stored prompts and sounds.
+//! Finds the ids in a request's body that refer to objects that the upstream stores for the gateway's
+//! account: items of earlier responses, files, vector stores, containers, stored prompts and sounds.
 //!
-//! The upstream knows only one client, the gateway. So it would accept the id of one tenant from every other tenant.
-//! The gateway knows the owner of an item's id, because it sees the answers that contain the item. It does not know the
-//! owner of any other id.
+//! The upstream knows only one client, the gateway. So the upstream would accept an id of one tenant's object
+//! from every other tenant. The gateway knows the owner of an item's id, because it sees the answers that
+//! contain the item. It does not know the owner of any other id.
 //!
 //! The schemas of tools and the arguments of tool calls are not searched, because clients choose the names in them.
 //! Keys are compared without regard to case, because some upstreams ignore case.

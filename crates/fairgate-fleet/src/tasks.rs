@@ -70,8 +70,8 @@ pub(crate) fn line(row: &dyn RowColumns, default_estimate: u64) -> Result<TaskLi
     })
 }
 
-/// Returns the usage of the current claim plus that of earlier claims. One of the two may be
-/// negative after the correction of a guessed row. A negative sum counts as 0.
+/// Returns the usage of the latest claim plus that of earlier claims. One of the two may be negative after
+/// the usage that was assumed for a lost request was corrected. A negative sum counts as 0.
 fn used(used: i64, before: i64) -> u64 {
     u64::try_from(used.saturating_add(before)).unwrap_or(0)
 }

@@ -48,14 +48,15 @@ impl PrefixRoute {
         self.worker
     }
 
-    /// Returns the time of the answer that last confirmed the first of the missing blocks, that is, of the blocks that
-    /// should have been cached and were not. The engine has evicted these blocks since then. Returns `None` if the
-    /// report agrees with the expectation.
+    /// Compares the expectation with an answer that reports `cached_blocks` cached blocks. If expected blocks
+    /// are missing, returns the last time at which an answer confirmed the first of them; the engine has
+    /// evicted these blocks since then. Returns `None` if the answer agrees with the expectation.
     pub(crate) fn contradicted(&self, cached_blocks: usize) -> Option<u64> {
         self.first_missing(cached_blocks).map(|part| part.confirmed)
     }
 
-    /// Returns the evidence of the report about the size of the worker's cache.
+    /// Returns what an answer that reports `cached_blocks` cached blocks shows about the size of the worker's
+    /// cache.
     pub(crate) fn sighting(&self, cached_blocks: usize) -> DepthEvidence {
         let missing = self.first_missing(cached_blocks);
         if let Some(depth) = self.full.filter(|_| self.is_surplus(cached_blocks)) {
@@ -80,10 +81,11 @@ impl PrefixRoute {
     /// Returns the first part of the chain with blocks that should have been cached and were not; `None` if no such
     /// blocks are missing.
     ///
-    /// The position of a token in a prompt is an estimate, and engines round down to their own blocks. So a report
-    /// contradicts the expectation only if more than an eighth of the known blocks, and more than 4 blocks, are
-    /// missing. If fewer are missing, they count as cached. Without this tolerance, a report that is one block short of
-    /// a system prompt that all requests share would mean that the cache holds nothing older.
+    /// The position of a token in a prompt is an estimate, and engines round down to their own blocks. So an
+    /// answer contradicts the expectation only if more than an eighth of the known blocks, and more than 4
+    /// blocks, are missing. If fewer are missing, they count as cached. Without this tolerance, an answer
+    /// that is one block short of a system prompt that all requests share would mean that the cache holds
+    /// nothing older.
     fn first_missing(&self, cached_blocks: usize) -> Option<&ConfirmedBlocks> {
         let known = self.evidence.last()?.end;
         let slack = SLACK_BLOCKS.max(known / SLACK_PART);
@@ -91,9 +93,11 @@ impl PrefixRoute {
     }
 }
 
-/// Number of blocks that may be missing from a report, or be reported beyond the expectation, without contradicting it.
+/// Number of blocks by which the cached blocks of an answer may be below or above the expectation without
+/// contradicting it.
 const SLACK_BLOCKS: usize = 4;
-/// A report may also differ by 1 ÷ this number of its blocks without contradicting the expectation.
+/// Cached blocks may also be below the expectation by 1 ÷ this number of the known blocks, or above it by 1 ÷
+/// this number of the cached blocks, without contradicting it.
 const SLACK_PART: usize = 8;
 
 #[cfg(test)]

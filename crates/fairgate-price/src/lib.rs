@@ -5,8 +5,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod book;
 mod fading_sums;
+mod slot_time_book;
 mod token_rate;
 #[allow(
     clippy::disallowed_types,
@@ -14,5 +14,5 @@ mod token_rate;
 )]
 pub mod worker_time;
 
-pub use book::{RATE_FACTOR_MAX, SlotTimeBook, TENANTS_MAX};
+pub use slot_time_book::{RATE_FACTOR_MAX, SlotTimeBook, TENANTS_MAX};
 pub use token_rate::TokenRate;

@@ -8,14 +8,14 @@
 //!   `request_checks`, `client_choices`, `body`, `cost` and `budget`.
 //! - `send` brings the request to a worker, and `retry_policy` decides about another attempt.
 //! - `answer` forwards the upstream's answer.
-//! - `attempt`, `bill` and `settlement` end an attempt.
+//! - `attempt`, `attempt_charge` and `settlement` end an attempt.
 //!
 //! HTTP statuses are decided in `refusal`.
 
 mod accept;
 mod answer;
 mod attempt;
-mod bill;
+mod attempt_charge;
 mod body;
 mod budget;
 mod cache_salt;
@@ -43,7 +43,7 @@ mod stage;
 mod streamed_answer;
 mod task_limit;
 mod unsent_pieces;
-mod worker_choice;
+mod worker_filter;
 
 use std::future::poll_fn;
 use std::sync::Arc;

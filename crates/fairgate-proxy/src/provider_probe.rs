@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_dialect::limits::{self, EpochMicros, ProviderRefusal, RateLimitHeaders};
+use fairgate_dialect::rate_limit_headers::{self, EpochMicros, ProviderRefusal, RateLimitHeaders};
 use fairgate_dialect::{
     AccountProbe, BodyFraming, Dialect, MeasuredUsage, Route, TokenUsage, UsageMeter,
 };
@@ -203,7 +203,12 @@ impl ProbeReport {
         }
         self.code = Some(EndCode::UpstreamStatus);
         let now = EpochMicros(self.started_at.0);
-        match limits::classify_refusal(status, &body, &mut RateLimitHeaders::default(), now) {
+        match rate_limit_headers::classify_refusal(
+            status,
+            &body,
+            &mut RateLimitHeaders::default(),
+            now,
+        ) {
             ProviderRefusal::Spent { reason } | ProviderRefusal::Blocked { reason } => {
                 ProbeOutcome::Refused(reason.into())
             }

@@ -1,5 +1,5 @@
-//! The name of a submitted request in messages between callers and the pool's task, with its answer
-//! and its end.
+//! Types for the messages between callers and the pool's task about one submitted request: its
+//! identity, its answer and its end.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct AdmissionTicket(pub(crate) u64);
 /// Answer to a submitted request: a grant, or the refusal.
 pub(crate) type AdmissionAnswer = Result<Grant, AdmitError>;
 
-/// Identifies the request of a message.
+/// Identifies one submitted request in the messages to the pool's task.
 #[derive(Clone, Debug)]
 pub(crate) struct SubmittedRequest {
     pub(crate) id: Arc<str>,

@@ -220,7 +220,8 @@ impl SimUsage {
         self.unless_missing(usage)
     }
 
-    /// Formats the output tokens alone, for the end of a stream of the Messages API.
+    /// Formats the output tokens alone, for the end of a stream of the Messages API; `None` if the fault
+    /// leaves them out.
     pub(crate) fn output_only(&self) -> Option<Value> {
         self.unless_missing(json!({"output_tokens": self.number(self.output)}))
     }

@@ -50,8 +50,9 @@ impl WindowSums {
     /// Names of the columns, in the order in which [`WindowSums::read`] takes them.
     pub const COLUMNS: &str = "window_bucket, window_tokens, window_oldest, window_completed";
 
-    /// Reads the sums from a database row, starting at column `first`. A negative sum is read as 0. It occurs when a
-    /// guess was added in one bucket and its correction subtracted in another.
+    /// Reads the sums from a database row, starting at column `first`. A negative sum is read as 0. A sum is
+    /// negative if the usage that was assumed for a lost request was added in one bucket and, when the
+    /// request turned out to be alive, subtracted in another.
     pub fn read<R: UsageColumns + ?Sized>(row: &R, first: usize) -> Result<Self, R::Error> {
         let count = |column| row.int(column).map(|number| u64::try_from(number).unwrap_or(0));
         Ok(Self {

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use fairgate_core::event::{Event, WorkerChange};
 use fairgate_core::units::{BurstSeconds, Micros, PerMinute};
-use fairgate_dialect::limits::{LimitUnit, ProviderRefusal as Complaint, RateLimitHeaders};
 use fairgate_dialect::quota::{
     AccountQuota, AccountRemaining, PerMinuteLimits, QuotaPause, QuotaTicket,
+};
+use fairgate_dialect::rate_limit_headers::{
+    LimitUnit, ProviderRefusal as Complaint, RateLimitHeaders,
 };
 
 use super::{LocalScheduler, PoolEntry, PoolEntryPhase, SlotAnswer};

@@ -89,8 +89,8 @@ pub struct CacheBody {
 pub struct CacheSizeBody {
     /// Size that the engine's metrics state, or `cache_tokens` of the pool's `prefix_index` if they state none.
     pub believed_tokens: u64,
-    /// Size that follows from the cached tokens that the worker reported, from 1/32 of `believed_tokens` to
-    /// `believed_tokens`. Null unless the reports show a cache smaller than `believed_tokens`.
+    /// Size that the gateway learned from the numbers of cached tokens in the worker's answers; at least 1/32
+    /// of `believed_tokens`. Null unless the answers show a cache smaller than `believed_tokens`.
     pub learned_tokens: Option<u64>,
 }
 

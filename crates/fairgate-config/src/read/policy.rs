@@ -16,7 +16,8 @@ use crate::suggest::did_you_mean;
 
 const NODES: [&str; 4] = ["drr", "share", "load", "bands"];
 
-/// Builds the default policy: share by group, then tenant, then key, first come first served.
+/// Builds the default policy: shares by group, then by tenant, then by key, and serves the requests of each
+/// key in order of arrival. With `partition`, the groups share slots.
 pub(crate) fn default_policy(partition: bool) -> Policy {
     let tree = owners_tree(partition, QueuePolicy::default());
     Policy::new(tree).expect("three shares in each other are a policy")

@@ -1,4 +1,5 @@
-//! Reads secrets, which a file may only refer to. No error message repeats text that is given where a secret belongs.
+//! Reads secrets. A configuration file must not contain a secret itself, only the name of the environment
+//! variable or file that has it. No error message repeats text that stands in the place of a secret.
 
 use std::fs;
 use std::path::Path;

@@ -203,7 +203,8 @@ pub(super) struct OwnUsageQuery {
     quantiles: bool,
 }
 
-/// Sums the tenant's own usage over the rows of the ledger. The shares are parts of the tenant's own usage.
+/// Sums the tenant's own usage over the rows of the ledger. The fields `got_share` and `share_of_worker_time`
+/// are parts of the tenant's own usage.
 #[utoipa::path(
     get, path = "/api/v1/me/usage", tag = "tenants", security(("tenant" = [])), params(OwnUsageQuery),
     responses((status = 200, description = "The sums", content((UsageReportBody = "application/json"), (String = "text/csv")))),

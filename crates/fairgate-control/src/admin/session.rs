@@ -4,7 +4,7 @@
 //! them accepts the cookie. A session ends after twelve hours, at a logout, and when the token or
 //! key changes.
 
-mod request_session;
+mod session_check;
 mod signed_value;
 
 use std::net::IpAddr;
@@ -24,14 +24,14 @@ use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use self::request_session::{OriginOfRequest, cross_site, origin, secret_of_sessions};
+use self::session_check::{OriginOfRequest, cross_site, origin, secret_of_sessions};
 use self::signed_value::{SessionKind, SignedSession};
 use super::api_error::ApiError;
 use super::auth::{AdminCaller, Viewer, actor_name, equal_in_constant_time};
 use super::body::JsonBody;
 use crate::control_plane::ControlPlane;
 
-pub(super) use self::request_session::{RequestSession, SESSION_PATH, SessionCaller, find_session};
+pub(super) use self::session_check::{RequestSession, SESSION_PATH, SessionCaller, find_session};
 
 /// Time for which a session is valid.
 const LIFETIME_S: i64 = 12 * 3600;

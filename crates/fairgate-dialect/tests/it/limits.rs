@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairgate_dialect::fuzz::check_limits;
-use fairgate_dialect::limits::{
+use fairgate_dialect::rate_limit_headers::{
     EpochMicros, LimitUnit, LimitWindow, ProviderRefusal, RateLimit, RateLimitHeaders,
     read_rate_limits,
 };
@@ -191,7 +191,7 @@ fn anthropic() {
     let late = EpochMicros(NOW.0 - 30_000_000);
     let date = [("date", "Mon, 16 Nov 2026 02:08:05 GMT")];
     let headers = headers.iter().chain(&date).map(|(name, value)| (*name, value.as_bytes()));
-    assert_eq!(fairgate_dialect::limits::read_rate_limits(headers, late), told);
+    assert_eq!(fairgate_dialect::rate_limit_headers::read_rate_limits(headers, late), told);
 }
 
 #[test]

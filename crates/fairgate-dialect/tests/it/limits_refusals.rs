@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_dialect::limits::{LimitUnit, LimitWindow, ProviderRefusal};
+use fairgate_dialect::rate_limit_headers::{LimitUnit, LimitWindow, ProviderRefusal};
 use serde_json::{Value, json};
 
 use crate::limits::{limit, refused};

@@ -95,7 +95,8 @@ impl FullWindows {
         }
     }
 
-    /// Returns the greatest prices of a worker, which are 64 times the prices that these start ratios give.
+    /// Returns the greatest prices of a worker, which are 64 times the prices that follow from the
+    /// coefficients `start`.
     pub(super) fn greatest_prices(&self, start: &WindowCoefficients, slots: u32) -> WorkerPrices {
         let most = |start: f64| whole(PICOS * START_FACTOR_MAX * start);
         WorkerPrices {
@@ -119,9 +120,10 @@ impl FullWindows {
         }
     }
 
-    /// Returns the derivative of the cost of a request by each coefficient, with a constant batch and a constant number
-    /// of prompts per output token. `later` is the number of output tokens after the first one of each choice, and
-    /// `context` the sum of the tokens before each of them.
+    /// Returns the derivative of the cost of a request with respect to each coefficient, with a constant
+    /// batch and a constant number of prompts per output token. `later` is the number of the request's output
+    /// tokens, without the first token of each choice. `context` is a sum over these later output tokens: for
+    /// each of them, the number of tokens before it.
     pub(super) fn cost_derivative(
         &self,
         fit: &CoefficientFit,

@@ -20,7 +20,7 @@ use http::StatusCode;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::bill::UsageBasis;
+use super::attempt_charge::UsageBasis;
 use super::request_guard::{RequestArrival, RequestEnd, RequestGuard};
 use super::unsent_pieces::UnsentPieces;
 use crate::forward::row_write::RowWrite;

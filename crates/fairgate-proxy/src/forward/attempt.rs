@@ -14,7 +14,7 @@ use fairgate_price::worker_time::RequestWork;
 use fairgate_runtime::Permit;
 use fairgate_store::{AttemptOutcome, UsageSource};
 
-use super::bill::{AttemptBill, UsageBasis, is_complete};
+use super::attempt_charge::{AttemptCharge, UsageBasis, is_complete};
 use super::previous_response;
 use super::request_guard::{RequestArrival, RequestEnd};
 use super::settlement::AttemptResult;
@@ -247,7 +247,7 @@ impl WorkerAttempt {
     ) -> AttemptResult {
         let RequestArrival { app, caller, .. } = arrival;
         self.terms = accepted.pool.setup().settlement_terms(&self.worker, self.terms.clone());
-        let bill = AttemptBill::of(arrival, accepted, &self, end);
+        let bill = AttemptCharge::of(arrival, accepted, &self, end);
         previous_response::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);
         self.end_metering(&accepted.pool.name, &caller.tenant, end, &bill);
@@ -282,7 +282,7 @@ impl WorkerAttempt {
 
     /// Ends the attempt in the meter of its worker's time. An attempt that did not complete has done an unknown part of
     /// its work, unless the worker has reported it.
-    fn end_metering(&mut self, pool: &str, tenant: &str, end: &RequestEnd, bill: &AttemptBill) {
+    fn end_metering(&mut self, pool: &str, tenant: &str, end: &RequestEnd, bill: &AttemptCharge) {
         let Some(metered) = self.metered.take() else { return };
         let now = Instant::now();
         let is_known = is_complete(end) || bill.source() == UsageSource::Reported;
@@ -343,7 +343,7 @@ impl WorkerAttempt {
         &self,
         arrival: &RequestArrival,
         accepted: &AcceptedRequest,
-        bill: &AttemptBill,
+        bill: &AttemptCharge,
     ) -> (MicroUnits, Option<String>) {
         let is_free = self.sent == AttemptSent::No || self.fault != AttemptFault::None;
         if is_free {
@@ -377,7 +377,7 @@ impl WorkerAttempt {
         arrival: &RequestArrival,
         pool: &PoolHandle,
         end: &RequestEnd,
-        bill: &AttemptBill,
+        bill: &AttemptCharge,
     ) {
         let Self { mut permit, worker, epoch, sent, fault, terms, .. } = self;
         let tokens = Tokens(bill.counted);

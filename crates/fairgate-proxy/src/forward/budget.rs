@@ -1,10 +1,11 @@
-//! Checks the budgets of a request: refuses the request if a budget is used up, reserves the most that it may use, and
-//! decides whether it may go to hosted workers.
+//! Checks the budgets of a request: refuses the request if a budget has no room, reserves the most that the
+//! request may use, and decides whether the request may go to hosted workers.
 //!
-//! A hosted budget limits where a request may go, not whether the request is served. A request for which a hosted
-//! budget has no room may go only to own workers, which the `allow` of its submit lists. Budgets of groups, tenants,
-//! keys and the whole hosted tier are in the store. Those of models are in the configuration file and come with each
-//! reservation; the store keeps only their sums (`BudgetScope::HostedModel`).
+//! A request for which a hosted budget has no room may go only to own workers, which the `allow` of its
+//! submit lists. It is refused if no own worker can run it, or if the pool has `hosted_over_budget: refuse`.
+//! Budgets of groups, tenants, keys and the whole hosted tier are in the store. Budgets of models are in the
+//! configuration file and come with each reservation; the store keeps only their sums
+//! (`BudgetScope::HostedModel`).
 //!
 //! Tokens are reserved before the request is queued, so that no slot is held while the store works.
 
@@ -25,7 +26,7 @@ use fairgate_time::wall_clock;
 use super::request_guard::{RequestArrival, RequestIn};
 use super::send::PoolRequest;
 use super::stage::{AcceptedRequest, CountedRequest};
-use super::worker_choice::WorkerChoice;
+use super::worker_filter::WorkerFilter;
 use crate::identity::Caller;
 use crate::pools::{PoolSetup, PoolWorker};
 use crate::refusal::{self, Refusal};
@@ -85,8 +86,8 @@ pub(super) fn may_reserve(caller: &Caller, setup: &PoolSetup) -> bool {
     caller.budgeted || setup.has_hosted_tier
 }
 
-/// Reserves the most that a request may use. Returns true if the request may go to hosted workers; refuses it if a
-/// budget has no room.
+/// Reserves the most that a request may use. Returns true if the request may go to hosted workers, and false
+/// if it may go only to own workers. Refuses the request if a budget that it needs has no room.
 pub(super) async fn reserve(
     counted: &RequestIn<'_, CountedRequest>,
     pool_request: &PoolRequest,
@@ -157,7 +158,7 @@ fn refused(arrival: &RequestArrival, exhausted: &BudgetExhausted, now: UnixMicro
 
 /// Returns the workers that the request may go to. Returns all of the pool's workers if the request may go to none,
 /// because the pool refuses such a request later.
-fn candidates<'a>(setup: &'a PoolSetup, choice: &WorkerChoice) -> Vec<&'a Arc<PoolWorker>> {
+fn candidates<'a>(setup: &'a PoolSetup, choice: &WorkerFilter) -> Vec<&'a Arc<PoolWorker>> {
     let allowed: Vec<_> =
         setup.workers.iter().filter(|worker| choice.allows(&worker.upstream.config)).collect();
     if allowed.is_empty() { setup.workers.iter().collect() } else { allowed }

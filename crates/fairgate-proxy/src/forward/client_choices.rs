@@ -1,5 +1,5 @@
 //! The choices of a request, from headers or from hints in its body, checked against the rights of its key: the policy
-//! class, the priority, the weight, the workers (`worker_choice.rs`), and the deadline. A header wins over the body.
+//! class, the priority, the weight, the workers (`worker_filter.rs`), and the deadline. A header wins over the body.
 //!
 //! A client can choose only what its key has a right to. The choices are fields of the submit, so they are in the
 //! journal.
@@ -14,7 +14,7 @@ use fairgate_store::{KeyRights, PRIORITY_MAX, PRIORITY_MIN};
 use http::{HeaderMap, HeaderName};
 
 use super::request_checks::read_name;
-use super::worker_choice::WorkerChoice;
+use super::worker_filter::WorkerFilter;
 use crate::pools::PoolSetup;
 use crate::refusal::{self, Refusal};
 
@@ -41,7 +41,7 @@ pub(super) struct ClientChoices {
     /// Weight of the request in the queue depth of a `load` node: the stated one, else that of its model. `None` if the
     /// policy has no such node, so that weights have no effect.
     pub(super) weight: Option<TaskWeight>,
-    pub(super) worker: WorkerChoice,
+    pub(super) worker: WorkerFilter,
     /// Longest wait for a slot that the request states, from its arrival. The key's right to this deadline is checked
     /// once the queue is known.
     pub(super) deadline: Option<Duration>,
@@ -74,7 +74,7 @@ pub(super) fn read(
             Some(_) if !setup.has_load_node => return Err(refusal::weight_without_effect()),
             stated => weight(rights, setup, &ask.model, stated)?,
         },
-        worker: WorkerChoice::read(rights, setup, headers, hints.required_taints)?,
+        worker: WorkerFilter::read(rights, setup, headers, hints.required_taints)?,
         deadline: stated_deadline(headers)?,
     })
 }
@@ -91,7 +91,7 @@ pub(super) fn read_for_lease(
     let class = class(rights, OfferedClasses::by(setup), class_named)?;
     let priority = checked_priority(rights, priority, "priority")?;
     let weight = weight(rights, setup, model, stated_weight)?;
-    let worker = WorkerChoice::of_key(rights, setup)?;
+    let worker = WorkerFilter::of_key(rights, setup)?;
     Ok(ClientChoices { class, priority, weight, worker, deadline })
 }
 

@@ -16,7 +16,7 @@ use super::budget;
 use super::client_choices::ClientChoices;
 use super::request_guard::{RequestArrival, RequestIn};
 use super::stage::{AcceptedRequest, RoutedRequest};
-use super::worker_choice::WorkerChoice;
+use super::worker_filter::WorkerFilter;
 use crate::pools::{LastWorker, PoolSetup, PoolWorker, RequestPrefix};
 use crate::refusal::{self, Refusal};
 use crate::worker_time::CostTerms;
@@ -126,7 +126,7 @@ pub(super) fn estimate(weights: TokenWeights, expected: TokenEstimate, cached: u
 pub(super) fn scheduled(
     routed: &RequestIn<'_, RoutedRequest>,
     setup: &PoolSetup,
-    choice: &WorkerChoice,
+    choice: &WorkerFilter,
     expected: TokenEstimate,
     cached: Option<u64>,
 ) -> Result<Option<ScheduledCost>, Refusal> {
@@ -147,7 +147,7 @@ pub(super) fn scheduled(
 fn money_estimate(
     routed: &RequestIn<'_, RoutedRequest>,
     setup: &PoolSetup,
-    choice: &WorkerChoice,
+    choice: &WorkerFilter,
     TokenEstimate { input, output, .. }: TokenEstimate,
 ) -> Result<ScheduledCost, Refusal> {
     let RequestArrival { app, started_at, .. } = routed.arrival();

@@ -15,7 +15,7 @@ const PROXIES: &str = "x-forwarded-";
 const OPTIONS: [&str; 2] = ["beta", "api-version"];
 
 /// Returns true if a client may state a name or a choice in this header. All headers that `client_choices`,
-/// `worker_choice` and `request_checks` read begin in one of these ways.
+/// `worker_filter` and `request_checks` read begin in one of these ways.
 pub(super) fn may_be_choice(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.starts_with("x-") && (name.starts_with(OURS) || name.starts_with(DYNAMOS))

@@ -7,7 +7,7 @@ use fairgate_dialect::{Dialect, model_body, models_body};
 use http::{HeaderMap, StatusCode};
 
 use super::data_plane::DataPlane;
-use super::worker_choice::WorkerChoice;
+use super::worker_filter::WorkerFilter;
 use crate::identity::Caller;
 use crate::refusal::{self, Refusal};
 use crate::reply::{self, Reply};
@@ -35,7 +35,7 @@ pub(crate) async fn models(
 fn has_worker(app: &DataPlane, caller: &Caller, model: &str) -> bool {
     app.pools
         .model(model)
-        .is_some_and(|model| WorkerChoice::of_key(&caller.rights, &model.pool.setup()).is_ok())
+        .is_some_and(|model| WorkerFilter::of_key(&caller.rights, &model.pool.setup()).is_ok())
 }
 
 async fn listing(

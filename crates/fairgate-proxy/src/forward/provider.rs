@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use fairgate_dialect::limits::{
+use fairgate_dialect::rate_limit_headers::{
     self, EpochMicros, IgnoredValue, LimitUnit, ProviderRefusal as Said, RateLimitHeaders,
 };
 use http::{HeaderMap, Response, StatusCode};
@@ -81,7 +81,7 @@ pub(super) async fn evaluate_answer(
     let Some(account) = &worker.account else { return Ok(ProviderAnswer::Usual(Ok(answer))) };
     let upstream = &worker.upstream;
     let now = EpochMicros(wall_clock::now().0);
-    let mut rate_limits = limits::read_rate_limits(pairs(answer.headers()), now);
+    let mut rate_limits = rate_limit_headers::read_rate_limits(pairs(answer.headers()), now);
     let status = answer.status();
     if !status.is_client_error() && !status.is_server_error() {
         account.accepted(ticket, &rate_limits);
@@ -90,7 +90,7 @@ pub(super) async fn evaluate_answer(
     }
     let (head, mut body) = answer.into_parts();
     let read = read_error_body(&mut body).await;
-    let said = limits::classify_refusal(status, &read, &mut rate_limits, now);
+    let said = rate_limit_headers::classify_refusal(status, &read, &mut rate_limits, now);
     log_absurd_limits(in_flight, account, &rate_limits);
     if let Said::Spent { reason } | Said::Blocked { reason } = &said {
         suspect_account(in_flight, account, reason);
@@ -146,8 +146,8 @@ impl LeaseProviderResponse {
         body: &[u8],
     ) -> Self {
         let now = EpochMicros(wall_clock::now().0);
-        let mut rate_limits = limits::read_rate_limits(headers, now);
-        let refusal = limits::classify_refusal(status, body, &mut rate_limits, now);
+        let mut rate_limits = rate_limit_headers::read_rate_limits(headers, now);
+        let refusal = rate_limit_headers::classify_refusal(status, body, &mut rate_limits, now);
         Self { status, rate_limits, refusal }
     }
 }

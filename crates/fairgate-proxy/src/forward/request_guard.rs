@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 pub(super) use self::step::RequestIn;
 
-use super::bill::UsageBasis;
+use super::attempt_charge::UsageBasis;
 use super::data_plane::DataPlane;
 use super::settlement::AttemptResult;
 use super::stage::{InFlightRequest, RequestStage};

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::request_guard::RequestIn;
 use super::stage::InFlightRequest;
-use super::worker_choice::WorkerChoice;
+use super::worker_filter::WorkerFilter;
 use crate::pools::{PoolHandle, PoolSetup, PoolWorker};
 use crate::refusal::{EndCode, Refusal};
 use crate::upstream::{FaultParty, StatusClass, UpstreamBody, UpstreamFailure, UpstreamStanding};
@@ -111,7 +111,7 @@ fn failed(
 pub(super) fn may_retry(
     in_flight: &RequestIn<'_, InFlightRequest>,
     tried: &TriedWorkers,
-    choice: &WorkerChoice,
+    choice: &WorkerFilter,
 ) -> bool {
     if tried.failures + 1 >= FAILURES_MAX {
         return false;
@@ -136,7 +136,7 @@ pub(super) struct WorkersLeft<'a> {
     pub(super) dialect: Dialect,
     /// Names of the upstreams that were tried.
     pub(super) tried: &'a [Arc<str>],
-    pub(super) choice: &'a WorkerChoice,
+    pub(super) choice: &'a WorkerFilter,
 }
 
 impl<'a> WorkersLeft<'a> {
@@ -157,7 +157,7 @@ impl<'a> WorkersLeft<'a> {
 pub(super) fn has_untried_worker(
     in_flight: &RequestIn<'_, InFlightRequest>,
     tried: &[Arc<str>],
-    choice: &WorkerChoice,
+    choice: &WorkerFilter,
 ) -> bool {
     let dialect = in_flight.arrival().route.dialect();
     let left = WorkersLeft { model: &in_flight.ask.model, dialect, tried, choice };

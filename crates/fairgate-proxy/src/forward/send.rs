@@ -23,7 +23,7 @@ use super::retry_policy::{
     may_retry, out_of_service, time_to_next_probe,
 };
 use super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, QueuedRequest};
-use super::worker_choice::WorkerChoice;
+use super::worker_filter::WorkerFilter;
 use super::{budget, cache_salt, cost, request_checks, rules};
 use crate::pools::{PoolSetup, ServedModel};
 use crate::refusal::{self, Refusal, RefusalCode};
@@ -316,7 +316,7 @@ pub(super) async fn reserve_and_queue<'p>(
 /// Returns the refusal of a request that no worker may take. If the request itself restricts its
 /// workers, the refusal names that restriction, because a retry would be refused as well. Otherwise
 /// the refusal names the worker list of the key, if it has one.
-fn no_worker(refusal: Refusal, choice: &WorkerChoice) -> Refusal {
+fn no_worker(refusal: Refusal, choice: &WorkerFilter) -> Refusal {
     match choice.description() {
         Some(description) if choice.is_of_request() => refusal::no_worker_as_chosen(&description),
         description => refusal.with_worker_choice(description),

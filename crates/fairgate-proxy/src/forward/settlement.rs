@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fairgate_core::attribute::Attribute;
 use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, UsageSource};
 
-use super::bill::AttemptBill;
+use super::attempt_charge::AttemptCharge;
 use super::request_guard::{RequestArrival, RequestEnd};
 use super::stage::RequestStage;
 use crate::metrics::RequestEndMetrics;
@@ -15,7 +15,7 @@ use crate::refusal::EndCode;
 /// The result of an attempt. All fields have their defaults if the attempt had no slot.
 #[derive(Default)]
 pub(super) struct AttemptResult {
-    pub(super) bill: AttemptBill,
+    pub(super) bill: AttemptCharge,
     /// Name of the attempt's worker; `None` if the attempt had no slot.
     pub(super) worker: Option<String>,
     /// Tier of the attempt's worker; 0 if the attempt had no slot.

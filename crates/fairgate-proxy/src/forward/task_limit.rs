@@ -1,10 +1,11 @@
-//! Reports to the fleet that a provider's rate limit or an exhausted budget refused a call with a
-//! task key, and when the limit ends. If the agent then gives up the task, the task waits until the
-//! limit ends, and does not count as failed.
+//! Reports to the fleet that a call with a task key was refused because of a provider's rate limit, a
+//! budget without room or the task's cap, and when the limit ends. If the agent then gives up the
+//! task, this does not count as a failure. The task waits until the limit ends; after a cap, which does
+//! not end by itself, it is blocked.
 
 use std::time::Duration;
 
-use fairgate_dialect::limits::{self, ProviderRefusal as Said};
+use fairgate_dialect::rate_limit_headers::{self, ProviderRefusal as Said};
 use fairgate_fleet::LimitCause;
 use fairgate_store::{TaskClaim, UnixMicros};
 use tokio::time::Instant;
@@ -33,9 +34,9 @@ pub(super) struct TaskLimitReport {
 }
 
 impl TaskLimitReport {
-    /// Returns the report; `None` if the caller has no task key, or if no limit of these kinds
-    /// caused the answer or refusal: a provider's rate limit, an exhausted budget that has room
-    /// again later, or the task's cap.
+    /// Returns the report if one of these limits caused the answer or refusal: a provider's rate
+    /// limit, a budget that will have room again later, or the task's cap. Returns `None` if none
+    /// of them did, or if the caller has no task key.
     pub(super) fn of(
         arrival: &RequestArrival,
         sent: &Result<AnsweredRequest, Refusal>,
@@ -79,9 +80,15 @@ fn wait(
             _ => return None,
         },
         Ok(sent) => {
-            let now = limits::EpochMicros(now.0);
-            let mut rate_limits = limits::read_rate_limits(pairs(sent.answer.headers()), now);
-            match limits::classify_refusal(sent.answer.status(), b"", &mut rate_limits, now) {
+            let now = rate_limit_headers::EpochMicros(now.0);
+            let mut rate_limits =
+                rate_limit_headers::read_rate_limits(pairs(sent.answer.headers()), now);
+            match rate_limit_headers::classify_refusal(
+                sent.answer.status(),
+                b"",
+                &mut rate_limits,
+                now,
+            ) {
                 Said::Rate { retry_after, .. } => (retry_after, LimitCause::Provider),
                 _ => return None,
             }

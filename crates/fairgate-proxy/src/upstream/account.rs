@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use fairgate_config::QuotaConfig;
 use fairgate_core::units::{BurstSeconds, PerMinute};
-use fairgate_dialect::limits::{LimitUnit, RateLimitHeaders};
 use fairgate_dialect::quota::{self, AccountQuota, PerMinuteLimits};
+use fairgate_dialect::rate_limit_headers::{LimitUnit, RateLimitHeaders};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub(crate) use self::account_closing::{PROBE_EVERY, ProbeOutcome, ProbeTarget};

@@ -1,8 +1,9 @@
 //! The thread that writes a journal's files.
 //!
 //! Each chunk of complete lines is one write, so that the file of a killed process contains only
-//! complete lines. A file is synced only when the next file begins or the gate is drained. A power
-//! loss before that loses everything that the operating system has not yet written.
+//! complete lines. A file is synced after its first line, the snapshot, and then only when the next
+//! file begins, a write fails or the gate is drained. A power loss between these moments loses the
+//! lines that the operating system has not yet written.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;

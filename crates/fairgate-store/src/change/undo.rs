@@ -1,6 +1,6 @@
 //! Computes the inverse of a change from its audit entry.
 //!
-//! Only the fields that the change itself had changed are set back, and only if they still have the
+//! Only the fields that the change itself has changed are set back, and only if they still have the
 //! values that the change gave them. Later changes of other fields or objects stay. The objects are
 //! looked up in the transaction that makes the inverse change, so nobody can change them between
 //! the comparison and the change.
@@ -46,8 +46,8 @@ pub(crate) fn subject(entry: &AuditEntry) -> ChangeSubject<'_> {
     }
 }
 
-/// Returns the change that sets back what the entry's change had changed. Fails if a later change
-/// has affected the same fields, or if changes of this kind have no inverse in the directory.
+/// Returns the change that undoes the change of an audit entry. Fails if a later change has affected
+/// the same fields, or if this kind of change cannot be undone.
 pub(crate) fn inverse(entry: &AuditEntry, found: &ChangeLookup) -> Result<DirectoryChange> {
     let name = entry.subject.clone();
     match entry.action.as_str() {
@@ -92,8 +92,8 @@ fn read<T: DeserializeOwned>(entry: &AuditEntry, state: Option<&Json>) -> Result
     serde_json::from_value(state).map_err(|_| not_undoable(entry))
 }
 
-/// Returns the fields that a change had changed, as they were before it. Fails if one of them is no longer as the change
-/// left it, or if the object is gone.
+/// Returns the fields that the change of an entry has changed, with their values before the change. Fails if
+/// a field no longer has the value that the change gave it, or if the object is gone.
 pub fn fields_to_set_back(
     entry: &AuditEntry,
     now: Option<&impl serde::Serialize>,

@@ -28,8 +28,8 @@ pub(super) const PUT_KEY_USES: &str = "INSERT INTO key_uses (key_id, used_at) \
      ORDER BY k.id \
      ON CONFLICT (key_id) DO UPDATE SET used_at = excluded.used_at WHERE excluded.used_at > key_uses.used_at";
 
-/// End of a statement that has deleted guessed rows as `dropped`. If the ledger is exported, it
-/// stores the removals. It returns the deleted rows.
+/// End of a statement whose `WITH` query `dropped` deletes guessed rows, that is, rows with the outcome
+/// `lost`. This end stores the removals of the rows if the ledger is exported, and returns the rows.
 macro_rules! note_and_return_dropped {
     () => {
         concat!(

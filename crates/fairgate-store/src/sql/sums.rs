@@ -1,6 +1,10 @@
 //! SQL statements for reservations, sums and budgets.
+//!
+//! A *guessed row* is a row with the outcome `lost`. It is written for a request whose process seems to have
+//! died, and deleted if the request turns out to be alive.
 
-/// SQL columns of a guessed row that is deleted, in the order in which [`crate::rows::guess`] reads them.
+/// SQL columns of a guessed row that is deleted, in the order in which [`crate::rows::guess`] reads the
+/// columns.
 macro_rules! guess_columns {
     () => {
         "request, group_name, tenant, key_id, started_at, provider_tokens, money, tier, model, \

@@ -300,7 +300,7 @@ impl NaiveNode {
         self.rule_mut().look(world, busy);
     }
 
-    /// Passes a rise of the tick counter to each node of the tree.
+    /// Tells each node of the tree that the tick counter has risen to `ticks`.
     pub(super) fn tune(&mut self, ticks: u64) {
         self.rule_mut().tune(ticks);
         for index in 0..self.rule().flow_count() {

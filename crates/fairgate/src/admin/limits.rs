@@ -13,7 +13,7 @@ use super::understood;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Limits (a number, or `none`)")]
 pub(super) struct LimitArgs {
-    /// Greatest number of requests in flight at once, counted in each pool by itself.
+    /// Greatest number of requests in flight at once, counted for each pool separately.
     #[arg(long, value_name = "REQUESTS")]
     in_flight: Option<LimitArg>,
     /// Greatest number of waiting requests.

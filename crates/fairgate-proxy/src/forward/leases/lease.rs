@@ -11,7 +11,7 @@ use fairgate_core::units::TaskWeight;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::bill::StatedUsage;
+use super::super::attempt_charge::StatedUsage;
 use super::super::provider::LeaseProviderResponse;
 use super::super::request_guard::RequestCharge;
 use crate::refusal::Refusal;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::accept::accept;
-use super::super::bill::{StatedUsage, UsageBasis};
+use super::super::attempt_charge::{StatedUsage, UsageBasis};
 use super::super::provider::RefusedLeaseCall;
 use super::super::request_guard::{
     CLIENT_LEFT, RequestCharge, RequestEnd, RequestGuard, RequestIn,
@@ -195,7 +195,7 @@ fn record_last_response(
     in_flight: &mut RequestIn<'_, InFlightRequest>,
     heard: provider::LeaseProviderResponse,
 ) -> bool {
-    if matches!(heard.refusal, fairgate_dialect::limits::ProviderRefusal::Other) {
+    if matches!(heard.refusal, fairgate_dialect::rate_limit_headers::ProviderRefusal::Other) {
         provider::record_accepted(in_flight, &heard.rate_limits);
         return true;
     }

@@ -14,7 +14,7 @@ use fairgate_store::{DEADLINE_MS_MAX, UsageSource};
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 
-use super::super::bill::StatedUsage;
+use super::super::attempt_charge::StatedUsage;
 use super::super::provider::LeaseProviderResponse;
 use super::super::request_guard::RequestCharge;
 use super::lease::{LeaseHandle, LeaseReport, LeaseResult, LeaseStatus};
@@ -94,7 +94,7 @@ pub(super) fn limited(bytes: &Bytes) -> Result<Box<LeaseProviderResponse>, Refus
     let status = self::status(status)?;
     let heard = provider_response(status, &headers, &body);
     match heard.refusal {
-        fairgate_dialect::limits::ProviderRefusal::Other => Err(refusal::not_a_limit()),
+        fairgate_dialect::rate_limit_headers::ProviderRefusal::Other => Err(refusal::not_a_limit()),
         _ => Ok(Box::new(heard)),
     }
 }

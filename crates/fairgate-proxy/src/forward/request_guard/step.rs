@@ -19,7 +19,7 @@ use fairgate_runtime::Permit;
 use fairgate_store::AttemptOutcome;
 
 use super::super::attempt::WorkerAttempt;
-use super::super::bill::UsageBasis;
+use super::super::attempt_charge::UsageBasis;
 use super::super::stage::{
     AcceptedRequest, CountedRequest, InFlightRequest, QueuedRequest, ReadRequest, RequestStage,
     RoutedRequest, StageData, SubmitTerms,

@@ -43,7 +43,8 @@ pub(crate) struct ProbeTarget {
 pub(crate) enum ProbeOutcome {
     /// The provider refused the probe because the account is spent or blocked. The value is the provider's code.
     Refused(Arc<str>),
-    /// The provider gave another answer, so the account is usable. Also the result if the target is no longer served.
+    /// The provider gave another answer, so the account is usable. A probe also has this result if a reload
+    /// has removed the model or worker of its target.
     Usable,
     /// No answer came, or the answer does not show whether the account is usable.
     Unknown,

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use fairgate_dialect::limits::{LimitUnit, RateLimitHeaders};
 use fairgate_dialect::quota::{self, PAUSE_FIRST, QuotaTicket};
+use fairgate_dialect::rate_limit_headers::{LimitUnit, RateLimitHeaders};
 use tokio::time::Instant;
 
 use super::pause_recovery::PauseRecovery;

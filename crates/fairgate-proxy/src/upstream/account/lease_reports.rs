@@ -21,8 +21,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairgate_dialect::limits::{RateLimit, RateLimitHeaders};
 use fairgate_dialect::quota::PAUSE_MAX;
+use fairgate_dialect::rate_limit_headers::{RateLimit, RateLimitHeaders};
 
 /// Time for which a tenant counts as active after it has opened a lease or reported a refusal.
 const PRESENT_FOR: Duration = Duration::from_secs(600);
@@ -169,7 +169,7 @@ impl LeaseReports {
 
 #[cfg(test)]
 mod tests {
-    use fairgate_dialect::limits::{EpochMicros, read_rate_limits};
+    use fairgate_dialect::rate_limit_headers::{EpochMicros, read_rate_limits};
 
     use super::*;
 

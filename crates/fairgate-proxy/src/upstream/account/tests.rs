@@ -4,8 +4,8 @@ mod refusals;
 mod unstated;
 mod virtual_pool;
 
-use fairgate_dialect::limits::{EpochMicros, read_rate_limits};
 use fairgate_dialect::quota::{LOWER_HOLDS, PAUSE_FIRST, PAUSE_MAX};
+use fairgate_dialect::rate_limit_headers::{EpochMicros, read_rate_limits};
 
 use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use fairgate_dialect::limits::{LimitUnit, RateLimitHeaders};
+use fairgate_dialect::rate_limit_headers::{LimitUnit, RateLimitHeaders};
 use tokio::time::Instant;
 
 use super::virtual_pool::{ProviderStub, RequestShape, StubDecision, VirtualPool};

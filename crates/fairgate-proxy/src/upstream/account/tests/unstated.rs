@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use fairgate_dialect::limits::RateLimitHeaders;
+use fairgate_dialect::rate_limit_headers::RateLimitHeaders;
 use tokio::time::Instant;
 
 use super::account;

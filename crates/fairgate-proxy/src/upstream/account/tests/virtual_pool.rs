@@ -8,7 +8,7 @@ use std::time::Duration;
 use fairgate_config::{Config, UpstreamConfig};
 use fairgate_core::event::{PoolConfig, Submit, WorkerChange};
 use fairgate_core::units::Tokens;
-use fairgate_dialect::limits::{LimitUnit, RateLimitHeaders};
+use fairgate_dialect::rate_limit_headers::{LimitUnit, RateLimitHeaders};
 use fairgate_journal::parse_policy;
 use fairgate_runtime::{Gate, GateOptions, start};
 use tokio::time::{Instant, sleep, sleep_until};

@@ -28,7 +28,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// The workers that both the request and its key allow.
 #[derive(Debug, Default)]
-pub(super) struct WorkerChoice {
+pub(super) struct WorkerFilter {
     pub(super) pin: Option<Pin>,
     /// Names of the pool's upstreams that the request may go to, in the pool's order; `None` means
     /// all. They come from the request's own list if it has one, else from its key's list.
@@ -39,7 +39,7 @@ pub(super) struct WorkerChoice {
     is_own_list: bool,
 }
 
-impl WorkerChoice {
+impl WorkerFilter {
     /// Reads the choice of a request, and refuses what its key may not choose. `hinted_taints` are the taints in the
     /// body; they are used only if there is no taint header.
     pub(super) fn read(
@@ -142,7 +142,7 @@ fn upstreams(setup: &PoolSetup) -> impl Iterator<Item = &UpstreamConfig> {
 fn read_pin(
     rights: &KeyRights,
     setup: &PoolSetup,
-    of_key: &WorkerChoice,
+    of_key: &WorkerFilter,
     stated: &str,
 ) -> Result<Pin, Refusal> {
     if !rights.may_pin {
@@ -172,7 +172,7 @@ fn read_pin(
 fn read_list(
     rights: &KeyRights,
     setup: &PoolSetup,
-    of_key: &WorkerChoice,
+    of_key: &WorkerFilter,
     headers: &HeaderMap,
 ) -> Result<Vec<Arc<str>>, Refusal> {
     let names = names_of(headers, &WORKERS).unwrap_or_default();
@@ -263,8 +263,8 @@ mod tests {
 
     #[test]
     fn a_description_names_the_pin_the_rank_the_list_and_the_taints() {
-        assert_eq!(WorkerChoice::default().description(), None);
-        let choice = WorkerChoice {
+        assert_eq!(WorkerFilter::default().description(), None);
+        let choice = WorkerFilter {
             pin: Some(Pin { worker: "a".into(), rank: Some(1) }),
             listed: Some(vec!["a".into(), "b".into()]),
             requires: vec!["eu".into()],
@@ -275,7 +275,7 @@ mod tests {
             "rank 1 of the worker \"a\" (x-fairgate-worker), and only to the workers \"a\", \"b\" \
              (x-fairgate-workers), and only to workers that have all of the taints \"eu\""
         );
-        let of_key = WorkerChoice { listed: Some(vec!["b".into()]), ..WorkerChoice::default() };
+        let of_key = WorkerFilter { listed: Some(vec!["b".into()]), ..WorkerFilter::default() };
         assert_eq!(of_key.description().unwrap(), "the workers \"b\" (the key's list)");
         assert!(choice.is_of_request() && !of_key.is_of_request());
     }

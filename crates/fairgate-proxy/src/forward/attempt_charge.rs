@@ -1,4 +1,4 @@
-//! The bill of one attempt: the tokens that it used, the tokens that the caller is charged, and the tokens that the
+//! The charge of one attempt: the tokens that it used, the tokens that the caller is charged, and the tokens that the
 //! scheduler counts.
 //!
 //! There are four units. Rows, reports and rate limits count `charged`, in weighted tokens. The
@@ -44,7 +44,7 @@ pub(super) struct StatedUsage {
 
 /// The cost of one attempt. All zero if nothing was sent, or if the worker did not take the request.
 #[derive(Clone, Copy, Default)]
-pub(super) struct AttemptBill {
+pub(super) struct AttemptCharge {
     pub(super) usage: TokenUsage,
     /// Input tokens that the upstream wrote to its cache.
     pub(super) writes: CacheWrites,
@@ -67,7 +67,7 @@ pub(super) struct AttemptBill {
     pub(super) occupied: u64,
 }
 
-impl AttemptBill {
+impl AttemptCharge {
     /// Computes the bill. A completed attempt pays its metered tokens. Any other attempt pays at least the price of its
     /// time in the slot. A lease always pays at least that price, because its usage is known only from its holder's
     /// report.
