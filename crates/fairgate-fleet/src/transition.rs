@@ -1,5 +1,5 @@
 //! Moves a task to another state, with the consequences for its claim and for the tasks that need
-//! it. [`write`] contains the SQL that writes the states.
+//! it. [`write`](mod@write) contains the SQL that writes the states.
 
 pub(crate) mod write;
 

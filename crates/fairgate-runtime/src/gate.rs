@@ -33,7 +33,7 @@ use crate::validate;
 /// task ends once nothing is in flight.
 ///
 /// # The order of calls
-/// 1. [`start`](crate::start) creates the pool and its task, and returns the first gate.
+/// 1. [`start`](fn@crate::start) creates the pool and its task, and returns the first gate.
 /// 2. If the pool has workers: [`change_worker`](Self::change_worker) adds each of them. Without any worker, the pool's
 ///    capacity alone limits the requests in flight.
 /// 3. For each request, from any task: [`admit`](Self::admit) waits for a slot and returns a [`Permit`]. Then, on the

@@ -21,7 +21,7 @@ use crate::submitted_request::{PermitEnd, PermitOutcome, SubmittedRequest};
 /// than their share by leaving before the end.
 ///
 /// Giving back never waits and never fails. If the gate's task has ended, giving back has no effect: the state file
-/// lists the request as in flight, and the next [`start`](crate::start) ends it.
+/// lists the request as in flight, and the next [`start`](fn@crate::start) ends it.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit {
     mailbox: Arc<TaskMailbox<PoolMessage>>,

@@ -92,7 +92,7 @@ impl DueNotice {
     }
 }
 
-/// Returns the budgets whose events [`write`] would write.
+/// Returns the budgets whose events [`write`](fn@write) would write.
 pub(crate) fn due(
     tx: &mut dyn Transaction,
     refused: &NotedRefusals,
