@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::packages::{CargoTool, need_tool, tools_folder, work_folder};
 use crate::python::{target, venv, wheel_steps};
 use crate::step::XtaskStep;
-use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, tools};
+use crate::{FEATURES_OF_PACKAGES, PROFILE_OF_PACKAGES, XtaskError, cargo, tools};
 
 /// The program that makes the Debian package.
 pub(crate) const CARGO_DEB: CargoTool =
@@ -115,7 +115,13 @@ fn dist_steps(root: &Path, release: &Release) -> Result<Vec<XtaskStep>, XtaskErr
     let (out, stage) = (out.to_string_lossy(), stage.to_string_lossy());
     let built = target(root).join("dist-build");
     let programs = built.join(PROFILE_OF_PACKAGES).to_string_lossy().into_owned();
-    let debian = [("buildah", "buildah"), ("strip", "binutils"), ("minisign", "minisign")];
+    let debian = [
+        ("buildah", "buildah"),
+        ("strip", "binutils"),
+        ("minisign", "minisign"),
+        // jemalloc is built with it.
+        ("make", "make"),
+    ];
     let mut steps = tools::need_all_debian(&debian);
     steps.extend(need_tool(root, &CARGO_DEB));
     steps.push(reproducible_build(root, &built, &PROGRAMS, release));
@@ -194,7 +200,7 @@ tar --create --directory "$work" --sort=name --mtime=@"$4" --owner=0 --group=0 -
 
 /// Lists all dependencies of the programs with their licences. Argument: output.
 const LICENCES: &str = r#"
-cargo tree --locked --edges normal,build --prefix none --format '{p} {l}' -p fairgate -p fairgate-sim \
+cargo tree --locked --edges normal,build --prefix none --format '{p} {l}' -p fairgate -p fairgate-sim --features fairgate/jemalloc \
     | sed 's/ (\/[^)]*)//; s/ (\*)$//; /^$/d' | LC_ALL=C sort -u > "$1/licences.txt"
 cp LICENSE-APACHE LICENSE-MIT "$1"
 "#;
@@ -213,6 +219,9 @@ fn reproducible_build(root: &Path, to: &Path, programs: &[&str], release: &Relea
     let build = ["build", "--locked", "--profile", PROFILE_OF_PACKAGES, "--target-dir", &*to];
     let mut words = [&build[..], &["--manifest-path", &*manifest]].concat();
     words.extend(programs.iter().flat_map(|name| ["--package", *name]));
+    if programs.contains(&"fairgate") {
+        words.extend(["--features", FEATURES_OF_PACKAGES]);
+    }
     let root = root.to_string_lossy();
     let home = cargo_home();
     let rust = format!("--remap-path-prefix={root}=/fairgate --remap-path-prefix={home}=/cargo");

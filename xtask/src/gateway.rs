@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::node::node_modules;
 use crate::python::{self, Venv, target};
 use crate::step::XtaskStep;
-use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, tools};
+use crate::{FEATURES_OF_PACKAGES, PROFILE_OF_PACKAGES, XtaskError, cargo, tools};
 
 /// Folder of the tests with real servers written by others, and of the sources of those servers.
 const BACKENDS: &str = "tests/backends";
@@ -76,7 +76,7 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, 
     steps.extend(litellm.take_steps());
     let mut portkey = node_modules(root, "portkey", "tests/peers")?;
     steps.append(&mut portkey.steps);
-    steps.push(build_measured());
+    steps.extend(build_measured());
     let script = portkey.modules.join("@portkey-ai/gateway/build/start-server.js");
     steps.push(measured(root, "gateway", args, Some((&litellm, &script))));
     Ok(steps)
@@ -85,7 +85,7 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, 
 /// `cargo xtask bench watcher`: builds and runs the benchmark, and passes `args` on to it.
 pub(crate) fn watcher_steps(root: &Path, args: &[&str]) -> Vec<XtaskStep> {
     let mut steps = need_oha();
-    steps.push(build_measured());
+    steps.extend(build_measured());
     steps.push(measured(root, "watcher", args, None));
     steps
 }
@@ -111,8 +111,9 @@ pub(crate) fn instructions_steps(root: &Path, args: &[&str]) -> Vec<XtaskStep> {
     let mut steps = tools::need_debian("valgrind", "valgrind");
     let readable =
         [("CARGO_PROFILE_DIST_STRIP", "none"), ("CARGO_PROFILE_DIST_DEBUG", "line-tables-only")];
-    let build = readable.iter().fold(build_measured(), |step, (name, value)| step.env(name, value));
-    steps.push(build);
+    let with_symbols =
+        |step| readable.iter().fold(step, |step: XtaskStep, (name, value)| step.env(name, value));
+    steps.extend(build_measured().into_iter().map(with_symbols));
     let proxy = target(root).join(PROFILE_OF_PACKAGES).join("fairgate-bare-proxy");
     let proxy = proxy.display().to_string();
     steps.push(measured(root, "instructions", &[&["--proxy", &proxy], args].concat(), None));
@@ -144,7 +145,7 @@ pub(crate) fn router_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>,
     let mut vllm = python::venv(root, "vllm-router", "tests/peers/vllm-router.txt")?;
     steps.extend(sglang.take_steps());
     steps.extend(vllm.take_steps());
-    steps.push(build_measured());
+    steps.extend(build_measured());
     let (sglang, vllm) = (sglang.program("python"), vllm.program("vllm-router"));
     let programs =
         ["router", "--fairgate", &fairgate, "--sglang-python", &sglang, "--vllm-router", &vllm];
@@ -160,7 +161,7 @@ pub(crate) fn database_steps(
     args: &[&str],
 ) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_postgresql();
-    steps.push(build_measured());
+    steps.extend(build_measured());
     let bench = target(root).join(PROFILE_OF_PACKAGES).join("fairgate-bench").display().to_string();
     steps.push(XtaskStep::new(what, &bench, &[&[what], args].concat()));
     Ok(steps)
@@ -172,13 +173,13 @@ pub(crate) fn database_steps(
 pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_postgresql();
     if args.contains(&"--attackers") {
-        steps.push(build_measured());
+        steps.extend(build_measured());
         steps.push(measured(root, "soak", args, None));
         return Ok(steps);
     }
     let mut venv = backend_venv(root)?;
     steps.extend(venv.take_steps());
-    steps.push(build_measured());
+    steps.extend(build_measured());
     let python = venv.program("python");
     let real_servers = ["--backends", BACKENDS, "--python", &python];
     steps.push(measured(root, "soak", &[&real_servers, args].concat(), None));
@@ -218,10 +219,12 @@ fn need_nginx() -> Vec<XtaskStep> {
     if installed { Vec::new() } else { tools::need_debian("nginx", "nginx-light") }
 }
 
-fn build_measured() -> XtaskStep {
+fn build_measured() -> Vec<XtaskStep> {
     let programs = ["-p", "fairgate", "-p", "fairgate-sim", "-p", "fairgate-bench"];
-    let build = ["build", "--profile", PROFILE_OF_PACKAGES];
-    cargo("build as packaged", &[&build, &programs[..]].concat())
+    let build = ["build", "--profile", PROFILE_OF_PACKAGES, "--features", FEATURES_OF_PACKAGES];
+    let mut steps = tools::need_debian("make", "make");
+    steps.push(cargo("build as packaged", &[&build, &programs[..]].concat()));
+    steps
 }
 
 fn measured(root: &Path, what: &str, args: &[&str], peers: Option<(&Venv, &Path)>) -> XtaskStep {

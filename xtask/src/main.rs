@@ -33,6 +33,8 @@ use step::XtaskStep;
 /// Cargo profile of programs that are measured or packaged. Cargo gives their folder under
 /// `target/` the same name.
 const PROFILE_OF_PACKAGES: &str = "dist";
+/// Features with which programs are packaged, and measured.
+const FEATURES_OF_PACKAGES: &str = "fairgate/jemalloc";
 
 const HELP: &str = "\
 The chores of the project.

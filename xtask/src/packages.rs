@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::python::{Venv, target, venv};
 use crate::step::XtaskStep;
-use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, dist, tools};
+use crate::{FEATURES_OF_PACKAGES, PROFILE_OF_PACKAGES, XtaskError, cargo, dist, tools};
 
 /// Folder of the tests of packages.
 const TESTS: &str = "tests/packages";
@@ -17,7 +17,9 @@ const QUICK_TOOLS: [(&str, &str); 4] =
     [("mandoc", "mandoc"), ("zsh", "zsh"), ("fish", "fish"), ("systemd-analyze", "systemd")];
 
 /// Programs that build and run images and packages, with the Debian packages that have them.
-const FULL_TOOLS: [(&str, &str); 7] = [
+const FULL_TOOLS: [(&str, &str); 8] = [
+    // jemalloc is built with it.
+    ("make", "make"),
     ("buildah", "buildah"),
     ("podman", "podman"),
     ("runc", "runc"),
@@ -56,7 +58,8 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
             )));
         }
     };
-    let build = ["build", "--locked", "--profile", profile, "-p", "fairgate", "-p", "fairgate-sim"];
+    let programs = ["-p", "fairgate", "-p", "fairgate-sim", "--features", FEATURES_OF_PACKAGES];
+    let build = [&["build", "--locked", "--profile", profile], &programs[..]].concat();
     let mut steps = tools::need_all_debian(&[&QUICK_TOOLS[..], &FULL_TOOLS].concat());
     steps.extend(tools::need_postgresql());
     steps.extend(need_prometheus(root));

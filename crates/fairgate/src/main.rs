@@ -18,6 +18,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use fairgate_agent::{agent_run, mcp};
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Fair shares of scarce models: token-fair scheduling that is exact, replayable and explained.
 #[derive(Debug, Parser)]
 #[command(name = "fairgate", version, max_term_width = 100)]
