@@ -86,15 +86,16 @@ impl FieldRules {
     /// Returns the action for a body field of this name.
     pub fn field(&self, name: &str) -> FieldRule {
         let own = self.own(name);
-        own.or_else(|| listed(REFUSED_FIELDS, name, FieldRule::Refuse))
-            .or_else(|| listed(STRIPPED_FIELDS, name, FieldRule::Strip))
+        own.or_else(|| REFUSED_FIELD_LIST.rule(name, FieldRule::Refuse))
+            .or_else(|| STRIPPED_FIELD_LIST.rule(name, FieldRule::Strip))
             .unwrap_or(FieldRule::Allow)
     }
 
     /// Returns the action for a header of this name.
     pub fn header(&self, name: &str) -> FieldRule {
         let own = self.own(name);
-        own.or_else(|| listed(STRIPPED_HEADERS, name, FieldRule::Strip)).unwrap_or(FieldRule::Allow)
+        own.or_else(|| STRIPPED_HEADER_LIST.rule(name, FieldRule::Strip))
+            .unwrap_or(FieldRule::Allow)
     }
 
     fn own(&self, name: &str) -> Option<FieldRule> {
@@ -105,24 +106,43 @@ impl FieldRules {
     }
 }
 
-fn listed(list: &[&str], name: &str, rule: FieldRule) -> Option<FieldRule> {
-    list.iter().any(|pattern| fits(pattern, name)).then_some(rule)
+/// A built-in list, with the letters with which its patterns begin. Each field and header of a request is looked for,
+/// and most begin with another letter.
+struct BuiltInList {
+    patterns: &'static [&'static str],
+    /// One bit for each letter of the alphabet.
+    letters: u32,
 }
 
-#[inline]
-fn fits(pattern: &str, name: &str) -> bool {
-    // Each name of a request is compared with all patterns, and most of them differ in their first letters.
-    let differs = |at: usize| match (pattern.as_bytes().get(at), name.as_bytes().get(at)) {
-        (Some(b'*'), _) | (None, _) | (_, None) => false,
-        (Some(ours), Some(theirs)) => !ours.eq_ignore_ascii_case(theirs),
-    };
-    if differs(0) || differs(2) {
-        return false;
+const REFUSED_FIELD_LIST: BuiltInList = BuiltInList::new(REFUSED_FIELDS);
+const STRIPPED_FIELD_LIST: BuiltInList = BuiltInList::new(STRIPPED_FIELDS);
+const STRIPPED_HEADER_LIST: BuiltInList = BuiltInList::new(STRIPPED_HEADERS);
+
+impl BuiltInList {
+    const fn new(patterns: &'static [&'static str]) -> Self {
+        let (mut letters, mut at) = (0, 0);
+        while at < patterns.len() {
+            letters |= letter(patterns[at].as_bytes()[0]);
+            at += 1;
+        }
+        Self { patterns, letters }
     }
-    fits_fully(pattern, name)
+
+    fn rule(&self, name: &str, rule: FieldRule) -> Option<FieldRule> {
+        let first = name.bytes().next().map_or(0, letter);
+        let is_listed =
+            self.letters & first != 0 && self.patterns.iter().any(|pattern| fits(pattern, name));
+        is_listed.then_some(rule)
+    }
 }
 
-fn fits_fully(pattern: &str, name: &str) -> bool {
+/// Returns the bit of a letter; 0 if the byte is no letter.
+const fn letter(byte: u8) -> u32 {
+    let lower = byte.to_ascii_lowercase();
+    if lower.is_ascii_lowercase() { 1 << (lower - b'a') } else { 0 }
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => {
             name.get(..beginning.len()).is_some_and(|start| start.eq_ignore_ascii_case(beginning))
@@ -145,6 +165,18 @@ mod tests {
         assert_eq!(none.field("messages"), FieldRule::Allow);
         assert_eq!(none.header("x-data-parallel-rank"), FieldRule::Strip);
         assert_eq!(none.header("anthropic-beta"), FieldRule::Allow);
+        for list in [REFUSED_FIELD_LIST, STRIPPED_FIELD_LIST, STRIPPED_HEADER_LIST] {
+            for pattern in list.patterns {
+                for name in [pattern.replace('*', "x"), pattern.replace('*', "").to_uppercase()] {
+                    assert_eq!(
+                        list.rule(&name, FieldRule::Strip),
+                        Some(FieldRule::Strip),
+                        "{name}"
+                    );
+                }
+            }
+            assert_eq!(list.rule("", FieldRule::Strip), None);
+        }
         let named = [
             ("priority", FieldRule::Allow),
             ("x_*", FieldRule::Refuse),
