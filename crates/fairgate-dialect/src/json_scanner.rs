@@ -150,6 +150,10 @@ impl<'a> JsonScanner<'a> {
         self.in_file = false;
         let key = self.string()?;
         let name = &self.text[key.inner.clone()];
+        if !key.escaped && !may_be_listed(name) {
+            self.expect(b':', "expected `:` after a key")?;
+            return Ok(key);
+        }
         self.in_file = FILE_KEYS.contains(&name);
         // A key with escapes may be any of them.
         self.mentions_files |= self.in_file || key.escaped || OTHER_FILE_KEYS.contains(&name);
@@ -409,6 +413,14 @@ const FILE_KEYS: [&[u8]; 8] =
 const OTHER_FILE_KEYS: [&[u8]; 6] =
     [b"file_id", b"file", b"source", b"input_audio", b"audio_url", b"video_url"];
 
+/// Returns false for a key that is in none of the lists, for most by its first letter, as `model` and `role`.
+fn may_be_listed(name: &[u8]) -> bool {
+    let first = name.first().map_or(0, u8::to_ascii_lowercase);
+    // `content` is the most frequent key of all.
+    matches!(first, b'a' | b'b' | b'c' | b'd' | b'f' | b'i' | b'p' | b's' | b'u' | b'v')
+        && name != b"content"
+}
+
 /// Returns true if a long string is a file rather than text. A string is a file if it is base64 from its first to its
 /// last byte, or a data URL in base64.
 fn is_blob(string: &[u8]) -> bool {
@@ -437,4 +449,19 @@ pub(crate) fn is_base64(string: &[u8]) -> bool {
         letters
     };
     string.iter().all(|&byte| LETTERS[byte as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_key_may_be_listed() {
+        let listed = FILE_KEYS.iter().chain(&OTHER_FILE_KEYS).chain(&ACCOUNT_KEYS);
+        for key in listed.copied().chain([&b"id"[..]]) {
+            assert!(may_be_listed(key), "{key:?}");
+            assert!(may_be_listed(&key.to_ascii_uppercase()), "{key:?}");
+        }
+        assert!(!may_be_listed(b"model") && !may_be_listed(b"content") && !may_be_listed(b""));
+    }
 }

@@ -1,13 +1,37 @@
 //! A map of bounded size that keeps the recently used entries.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A table whose keys are hashes under a secret key already, and are not hashed again.
+type NameTable<T> = HashMap<u64, T, BuildHasherDefault<NameHash>>;
+
+/// The hash of a key that is a hash.
+#[derive(Default)]
+struct NameHash(u64);
+
+impl Hasher for NameHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
 
 /// A map with a young and an old generation. An entry that is used moves to the young generation. When the young
 /// generation is full, the old one is dropped and the young one becomes the old one. An entry that was among the last
 /// `names_max` ÷ 2 names used is therefore still in the map, and each access costs no more than that of a hash table.
 pub(super) struct RecentMap<T> {
-    young: HashMap<u64, T>,
-    old: HashMap<u64, T>,
+    young: NameTable<T>,
+    old: NameTable<T>,
     generation_max: usize,
 }
 
@@ -15,7 +39,7 @@ impl<T: Copy> RecentMap<T> {
     /// Creates a map of at most `names_max` entries, and never fewer than two.
     pub(super) fn new(names_max: usize) -> Self {
         let generation_max = (names_max / 2).max(1);
-        Self { young: HashMap::new(), old: HashMap::new(), generation_max }
+        Self { young: NameTable::default(), old: NameTable::default(), generation_max }
     }
 
     pub(super) fn get(&mut self, name: u64) -> Option<T> {
