@@ -9,7 +9,12 @@ pub(crate) struct RequestIdGenerator {
     next: AtomicU64,
 }
 
+const HEAD: &[u8] = b"req-";
 const PREFIX_LEN: usize = 10;
+/// Place of the counter in an id, after the prefix and a hyphen.
+const NUMBER_AT: usize = HEAD.len() + PREFIX_LEN + 1;
+/// Most characters of the counter.
+const NUMBER_LEN_MAX: usize = 13;
 /// Characters of a request id, five bits each, without letters that look like digits.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
@@ -27,18 +32,19 @@ impl RequestIdGenerator {
     /// Returns a new request id, which no other request has.
     pub(crate) fn next(&self) -> Box<str> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut id = String::with_capacity(32);
-        id.push_str("req-");
-        id.extend(self.prefix.iter().map(|byte| char::from(*byte)));
-        id.push('-');
+        let mut id = [b'-'; NUMBER_AT + NUMBER_LEN_MAX];
+        id[..HEAD.len()].copy_from_slice(HEAD);
+        id[HEAD.len()..NUMBER_AT - 1].copy_from_slice(&self.prefix);
         // 13 characters hold 64 bits. Leading zeros are dropped beyond a width of 6, which keeps ids sortable for a
         // long time.
-        let width = (64 - number.leading_zeros()).div_ceil(5).max(6);
-        for place in (0..width).rev() {
-            let digit = usize::try_from((number >> (place * 5)) & 31).unwrap_or(0);
-            id.push(char::from(ALPHABET[digit]));
+        let width = (64 - number.leading_zeros()).div_ceil(5).max(6) as usize;
+        let mut left = number;
+        for character in id[NUMBER_AT..NUMBER_AT + width].iter_mut().rev() {
+            *character = ALPHABET[(left & 31) as usize];
+            left >>= 5;
         }
-        id.into_boxed_str()
+        // It is ASCII, so nothing is replaced.
+        String::from_utf8_lossy(&id[..NUMBER_AT + width]).into()
     }
 }
 

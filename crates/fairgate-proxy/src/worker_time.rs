@@ -369,17 +369,15 @@ impl WorkerMeter {
             state.tenants.insert(pool.into(), BTreeMap::new());
         }
         let Some(tenants) = state.tenants.get_mut(pool) else { return };
-        if !tenants.contains_key(tenant) {
-            if tenants.len() >= NAMES_MAX {
-                return;
-            }
-            tenants.insert(tenant.into(), TenantWork::default());
-        }
-        if let Some(sum) = tenants.get_mut(tenant) {
-            sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
-            sum.time_us = sum.time_us.saturating_add(time_us);
-            sum.recent.add(now_us, time_us);
-        }
+        let is_full = tenants.len() >= NAMES_MAX;
+        let sum = match tenants.get_mut(tenant) {
+            Some(sum) => sum,
+            None if is_full => return,
+            None => tenants.entry(tenant.into()).or_default(),
+        };
+        sum.tokens = sum.tokens.saturating_add(work.input).saturating_add(work.output);
+        sum.time_us = sum.time_us.saturating_add(time_us);
+        sum.recent.add(now_us, time_us);
     }
 
     /// Returns the new reasons since the last update why the prices are not exact; empty if that update was less than

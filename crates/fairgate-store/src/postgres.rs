@@ -297,8 +297,8 @@ impl PostgresStore {
         read!(self, session => queries::currency(session))
     }
 
-    pub(crate) async fn record(&self, attempt: AttemptRow) -> Result<()> {
-        match self.intake.put(Box::new(attempt)).await {
+    pub(crate) async fn record(&self, attempt: Box<AttemptRow>) -> Result<()> {
+        match self.intake.put(attempt).await {
             Ok(()) => Ok(()),
             Err(SpoolPutError::Closed) => Err(StoreError::Closed),
             Err(SpoolPutError::Unwritten { attempt, problem }) => {

@@ -239,8 +239,7 @@ impl SqliteStore {
         self.read(queries::currency).await
     }
 
-    pub(crate) async fn record(&self, attempt: AttemptRow) -> Result<()> {
-        let attempt = Box::new(attempt);
+    pub(crate) async fn record(&self, attempt: Box<AttemptRow>) -> Result<()> {
         let Some(intake) = &self.intake else {
             return self.ask(|reply| SqliteCommand::Record(attempt, reply)).await;
         };

@@ -214,7 +214,8 @@ impl Store {
     /// A row that exists already is neither written nor charged again. A guessed row, with the outcome `lost`, is
     /// replaced by the real one. The row is handed over at the first poll, and is written even if the future is dropped
     /// after that.
-    pub fn record(&self, mut attempt: AttemptRow) -> StoreFuture<'_, ()> {
+    pub fn record(&self, attempt: impl Into<Box<AttemptRow>>) -> StoreFuture<'_, ()> {
+        let mut attempt = attempt.into();
         if let Err(error) = attempt.clamp() {
             return Box::pin(ready(Err(error)));
         }

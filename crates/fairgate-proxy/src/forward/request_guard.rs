@@ -137,13 +137,13 @@ impl RequestGuard {
     pub(super) fn settle(&mut self, end: &RequestEnd) -> (RequestCharge, RowWrite) {
         debug_assert!(!self.has_ended(), "a request ends once");
         let row = self.close(end);
-        let AttemptRow { charged, provider_tokens, money, .. } = row;
+        let AttemptRow { charged, provider_tokens, money, .. } = *row;
         let charge = RequestCharge { charged, provider_tokens, money };
         (charge, RowWrite::start(self.arrival.app.clone(), row))
     }
 
     /// Ends the request except for writing its row, which is returned. No other function ends a request.
-    fn close(&mut self, end: &RequestEnd) -> AttemptRow {
+    fn close(&mut self, end: &RequestEnd) -> Box<AttemptRow> {
         // Replaced first, so that a panic below cannot end the request a second time.
         let (stage, flown) = match mem::replace(&mut self.stage, RequestStage::Ended) {
             RequestStage::InFlight(InFlightRequest { counted, flight }) => {

@@ -33,7 +33,8 @@ pub(crate) struct RowWrite {
 
 impl RowWrite {
     /// Starts the write of a row.
-    pub(crate) fn start(app: Arc<DataPlane>, row: AttemptRow) -> Self {
+    pub(crate) fn start(app: Arc<DataPlane>, row: impl Into<Box<AttemptRow>>) -> Self {
+        let row = row.into();
         app.ended.tell(&row);
         let writer = app.clone();
         let write = async move {

@@ -72,21 +72,22 @@ impl AttemptResult {
         );
     }
 
-    /// Builds the row of an attempt that ended in this stage. `last` is true if no other attempt follows.
+    /// Builds the row of an attempt that ended in this stage, in a box, because it is large and moves on to the store.
+    /// `last` is true if no other attempt follows.
     pub(super) fn row(
         self,
         arrival: &RequestArrival,
         stage: &RequestStage,
         end: &RequestEnd,
         last: bool,
-    ) -> AttemptRow {
+    ) -> Box<AttemptRow> {
         let Self { bill, worker, tier, money, price, price_set, first_token, brownout } = self;
         let (model, stream) = match stage.ask() {
             Some(ask) => (ask.model.clone(), ask.stream),
             None => (String::new(), false),
         };
         let routed = stage.routed();
-        AttemptRow {
+        Box::new(AttemptRow {
             request: (&*arrival.id).into(),
             attempt: stage.counted().map_or(1, |counted| counted.attempt),
             last,
@@ -128,7 +129,7 @@ impl AttemptResult {
             worker_us: bill.worker_us,
             price_set: price_set.map(|id| (*id).into()),
             claim: arrival.caller.claim.clone(),
-        }
+        })
     }
 }
 

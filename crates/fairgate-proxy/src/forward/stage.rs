@@ -117,7 +117,8 @@ impl SubmitTerms {
 
 /// A request that the limits have counted, so that its end must correct them. Its tokens are being reserved.
 pub(super) struct CountedRequest {
-    accepted: AcceptedRequest,
+    /// Boxed, because the request is moved at every step from here on, and this is most of it.
+    accepted: Box<AcceptedRequest>,
     /// Number of this attempt, from 1.
     pub(super) attempt: u32,
     /// Total wait for slots over all attempts so far. `None` before the first grant.
@@ -155,7 +156,7 @@ impl RoutedRequest {
 
 impl AcceptedRequest {
     pub(super) fn counted(self) -> CountedRequest {
-        CountedRequest { accepted: self, attempt: 1, waited: None }
+        CountedRequest { accepted: Box::new(self), attempt: 1, waited: None }
     }
 }
 
@@ -193,7 +194,7 @@ impl RequestStage {
     pub(super) fn accepted(&self) -> Option<&AcceptedRequest> {
         match self {
             Self::Accepted(accepted) => Some(accepted),
-            _ => self.counted().map(|counted| &counted.accepted),
+            _ => self.counted().map(|counted| &*counted.accepted),
         }
     }
 

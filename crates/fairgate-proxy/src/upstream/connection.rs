@@ -73,9 +73,13 @@ impl UpstreamConnection {
         mut self: Box<Self>,
         request: Request<Full<Bytes>>,
     ) -> Result<ConnectionAnswer, UpstreamSendError> {
-        let ready = poll_fn(|cx| {
-            self.drive(cx);
-            self.sender.poll_ready(cx)
+        // A kept connection was polled when it was taken, and is ready.
+        let ready = poll_fn(|cx| match self.sender.poll_ready(cx) {
+            Poll::Pending => {
+                self.drive(cx);
+                self.sender.poll_ready(cx)
+            }
+            ready => ready,
         });
         if ready.await.is_err() {
             return Err(UpstreamSendError {
