@@ -56,7 +56,8 @@ impl WorkPart {
 }
 
 /// Pieces of paths, and the part whose code is below them. The first that matches decides.
-const PATHS: [(&str, WorkPart); 39] = [
+const PATHS: [(&str, WorkPart); 40] = [
+    ("jemalloc", WorkPart::Allocation),
     ("/fairgate-core/", WorkPart::Core),
     ("/fairgate-runtime/", WorkPart::Gate),
     ("/fairgate-journal/", WorkPart::Gate),
@@ -111,7 +112,7 @@ fn of_file(file: &str) -> Option<WorkPart> {
 fn of_place(place: &CodePlace) -> WorkPart {
     let copies = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
     let allocates = ["malloc", "calloc", "realloc", "free", "cfree", "posix_memalign"];
-    let function = place.function.trim_start_matches('_');
+    let function = place.function.trim_start_matches('_').trim_start_matches("rjem_");
     if copies.iter().any(|name| function.starts_with(name)) {
         return WorkPart::Copies;
     }
