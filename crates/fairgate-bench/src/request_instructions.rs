@@ -7,6 +7,7 @@
 //! are counted, and not those of the kernel. Other load of the machine changes which requests are handled together, but
 //! it hardly changes the number of instructions.
 
+mod bars;
 mod chunk_server;
 mod load;
 mod parts;
@@ -60,14 +61,6 @@ pub(crate) struct RequestInstructionsOptions {
 const PROMPT_BYTES: usize = 920;
 /// Sizes of the chunks in which the same stream is sent, in bytes.
 const CHUNK_BYTES: [usize; 2] = [1024, 1];
-/// Greatest ratio of the instructions of a stream in one-byte chunks to those of the same stream in larger chunks.
-const CHUNKS_RATIO_MAX: f64 = 10.0;
-/// Greatest ratio of the instructions of a request at a metered worker to those of a request at an unmetered worker.
-const METERED_RATIO_MAX: f64 = 1.02;
-/// Greatest number of instructions that the meter of worker time needs for a token of a stream.
-const METERED_TOKEN_MAX: f64 = 300.0;
-/// Greatest part of the instructions of a request that the history of the pools takes.
-const HISTORY_PART_MAX: f64 = 0.01;
 /// Divisor of the number of requests in a round of streams: it has the requests of an ordinary round ÷ this number.
 const STREAM_PART: usize = 20;
 /// Number of requests before the first round, which open the connections and make tables grow to their usual size.
@@ -103,7 +96,9 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     let gateway = count_gateway(options, &runtime, folder.path(), [upstream, unmetered])?;
     say("done");
     print_tables(options, &proxy, &gateway.chats);
-    let holds = print_chunks(&gateway) & print_metering(&gateway) & print_history(&gateway.chats);
+    let holds = bars::print_totals(&proxy, &gateway.chats)
+        & bars::print_chunks(&gateway)
+        & bars::print_metering(&gateway);
     if options.details {
         println!("The stream in one-byte chunks:");
         print_details(median(&gateway.streams[1]));
@@ -336,9 +331,16 @@ const WATCHED: [WatchedFunctions; 6] = [
     },
     WatchedFunctions {
         name: "allocations",
-        is_inside: |name| ["malloc", "calloc", "realloc", "posix_memalign"].contains(&name),
+        is_inside: |name| {
+            let name = name.trim_start_matches("_rjem_");
+            let system = ["malloc", "calloc", "realloc", "posix_memalign"];
+            system.contains(&name) || ["mallocx", "rallocx"].contains(&name)
+        },
     },
-    WatchedFunctions { name: "frees", is_inside: |name| name == "free" },
+    WatchedFunctions {
+        name: "frees",
+        is_inside: |name| ["free", "_rjem_free", "_rjem_sdallocx"].contains(&name),
+    },
     WatchedFunctions {
         name: "copies (memcpy, memmove)",
         is_inside: |name| name.contains("memcpy") || name.contains("memmove"),
@@ -377,62 +379,6 @@ fn print_tables(
     if options.details {
         print_details(gateway);
     }
-}
-
-/// Prints the instructions of a stream in large and in one-byte chunks, and returns whether the bar is met.
-fn print_chunks(gateway: &GatewayProfiles) -> bool {
-    let [large, small] = gateway.streams.each_ref().map(|rounds| median(rounds).per_request());
-    let ratio = small / large;
-    println!(
-        "A stream of 150 tokens: {} instructions in chunks of {} bytes, {} in chunks of {} byte: {ratio:.2}×, at most \
-         {CHUNKS_RATIO_MAX:.0}× allowed.",
-        hundreds(large),
-        CHUNK_BYTES[0],
-        hundreds(small),
-        CHUNK_BYTES[1],
-    );
-    ratio <= CHUNKS_RATIO_MAX
-}
-
-/// Prints the instructions that the meter of worker time costs a request and a token of a stream, and returns whether
-/// the bars are met. The writer's thread is left out, because its part depends on how many rows it writes at once.
-#[expect(clippy::cast_precision_loss, reason = "a small number")]
-fn print_metering(gateway: &GatewayProfiles) -> bool {
-    let tokens = chunk_server::TOKENS as f64;
-    let own = |rounds: &[RoundProfile]| {
-        let round = median(rounds);
-        let writer = round.parts().get(&WorkPart::LedgerWriter).copied().unwrap_or(0);
-        round.per_request() - round.divided(writer)
-    };
-    let [without, stream_without] = gateway.unmetered.each_ref().map(|rounds| own(rounds));
-    let (with, stream_with) = (own(&gateway.chats), own(&gateway.streams[0]));
-    let (ratio, of_token) = (with / without, (stream_with - stream_without) / tokens);
-    println!(
-        "The meter of worker time, SQLite's writer left out: {} instructions a request with it, {} without it: {ratio:.3}×, at \
-         most {METERED_RATIO_MAX}× allowed; {of_token:.0} more for each token of a stream, at most {METERED_TOKEN_MAX:.0} \
-         allowed.",
-        hundreds(with),
-        hundreds(without),
-    );
-    ratio <= METERED_RATIO_MAX && of_token <= METERED_TOKEN_MAX
-}
-
-/// Prints which part of a request's instructions the history of the pools takes, and returns whether the bar holds.
-/// Samples are taken by time, so under callgrind, where requests are slow, there are more of them for each request.
-fn print_history(chats: &[RoundProfile]) -> bool {
-    let part = history_part(median(chats));
-    println!(
-        "The history of the pools: {:.2} % of a request's instructions, at most {:.0} % allowed.",
-        part * 100.0,
-        HISTORY_PART_MAX * 100.0,
-    );
-    part <= HISTORY_PART_MAX
-}
-
-/// Returns the part of the instructions that are of the history, from 0 to 1.
-fn history_part(round: &RoundProfile) -> f64 {
-    let history = round.parts().get(&WorkPart::History).copied().unwrap_or(0);
-    round.divided(history) / round.per_request()
 }
 
 fn part_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 4]> {

@@ -58,7 +58,8 @@ impl WorkPart {
 }
 
 /// Pieces of paths, and the part whose code is below them. The first that matches decides.
-const PATHS: [(&str, WorkPart); 43] = [
+const PATHS: [(&str, WorkPart); 40] = [
+    ("jemalloc", WorkPart::Allocation),
     ("/fairgate-core/", WorkPart::Core),
     // What the history needs of each request, and its samples. They have no switch, so this is how their cost is known.
     ("/fairgate-history/", WorkPart::History),
@@ -118,7 +119,7 @@ fn of_file(file: &str) -> Option<WorkPart> {
 fn of_place(place: &CodePlace) -> WorkPart {
     let copies = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
     let allocates = ["malloc", "calloc", "realloc", "free", "cfree", "posix_memalign"];
-    let function = place.function.trim_start_matches('_');
+    let function = place.function.trim_start_matches('_').trim_start_matches("rjem_");
     if copies.iter().any(|name| function.starts_with(name)) {
         return WorkPart::Copies;
     }
