@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod measure;
+mod member_process;
 mod memory;
 mod postgres;
 mod postgres_faults;
