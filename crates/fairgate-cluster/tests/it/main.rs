@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod cut_off;
 mod measure;
 mod member_process;
 mod memory;
