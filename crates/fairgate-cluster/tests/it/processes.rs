@@ -155,7 +155,7 @@ async fn whatever_fails_each_request_ends_once_and_nothing_stays_behind() {
         eprintln!("FAIRGATE_CLUSTER_SEED={seed}, fault {number}: {fault:?}");
         crashes += u64::from(fault == Fault::CrashServer);
         cluster.happen(fault).await;
-        let calm = cluster.pause() / 2;
+        let calm = cluster.pause() / 4;
         counter.wait_for(10).await;
         sleep(calm).await;
     }
