@@ -63,6 +63,7 @@ Usage: cargo xtask <chore>
   test packages [--profile P]     the container image, compose, the Debian package, the chart and the site, built
                                   and used (not part of `test`, which has quick checks of them); the programs are
                                   those of the profile dist unless another is named
+  test cluster                    clusters of gateways: simulated ones, and member processes whose PostgreSQL fails 30 times
   test clickhouse [ARGS]          the copy of the ledger in Debian's ClickHouse and in today's, while both sides are killed
                                   (not part of `test`); arguments are pytest's
   lint                            rustfmt, tidy, clippy and rustdoc, warnings are errors

@@ -14,6 +14,9 @@ use crate::{
 /// 000.
 const QUICK_CASES: &str = "600";
 
+/// Number of faults that happen to member processes and their PostgreSQL in `test cluster`. The whole suite has four.
+const CLUSTER_FAULTS: &str = "30";
+
 /// Crates that `test quick` tests: the core, the journal, the oracle and the async runtime.
 const QUICK_CRATES: [&str; 4] =
     ["fairgate-core", "fairgate-journal", "fairgate-testkit", "fairgate-runtime"];
@@ -39,11 +42,12 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
         ["agents", rest @ ..] => agents::steps(root, rest),
         ["packages", rest @ ..] => packages::steps(root, rest),
         ["clickhouse", rest @ ..] => clickhouse::steps(root, rest),
+        ["cluster"] => Ok(cluster()),
         ["soak"] => Ok(gateway::short_soak_steps_alone(root)),
         ["long"] => Ok(vec![long()]),
         other => {
             let other = other.join(" ");
-            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `ui`, `soak`, `long`, `frameworks`, `agents`, `packages` and `clickhouse`, and none for everything";
+            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `ui`, `soak`, `frameworks`, `agents`, `packages`, `clickhouse` and `cluster`, and none for everything";
             Err(XtaskError(format!("no such tests: `{other}`; {there_are}")))
         }
     }
@@ -84,6 +88,16 @@ fn workspace_tests() -> [XtaskStep; 2] {
     [build, XtaskStep::tests_at_once("tests", groups)]
 }
 
+/// Returns the steps of `test cluster`: all tests of clusters, with [`CLUSTER_FAULTS`] faults instead of four.
+fn cluster() -> Vec<XtaskStep> {
+    let tests = ["test", "--package", "fairgate-cluster", "--package", "fairgate-replica"];
+    let tests = cargo("tests", &[&tests[..], &["--", "--nocapture"]].concat());
+    let faults = env::var("FAIRGATE_CLUSTER_FAULTS").unwrap_or_else(|_| CLUSTER_FAULTS.into());
+    let mut steps = tools::need_postgresql();
+    steps.push(tests.env("FAIRGATE_CLUSTER_FAULTS", &faults));
+    steps
+}
+
 /// Returns the steps of `test quick`: clippy and the tests of [`QUICK_CRATES`]. The other crates
 /// take most of the build time, and have few tests that a change of a scheduling rule could break.
 fn quick() -> Vec<XtaskStep> {
@@ -116,6 +130,8 @@ mod tests {
     #[test]
     fn only_what_is_there_is_run() {
         assert_eq!(steps(root(), &["quick"]).map(|steps| steps.len()), Ok(3));
+        let cluster = format!("{:?}", steps(root(), &["cluster"]));
+        assert!(cluster.contains("FAIRGATE_CLUSTER_FAULTS"), "{cluster}");
         for bad in [&["fast"][..], &["quick", "quick"], &["--quick"]] {
             assert!(steps(root(), bad).is_err(), "{bad:?}");
         }

@@ -33,7 +33,8 @@ pub struct LogRead {
     pub is_ending: bool,
     /// Place of the last record of the reader's generation; 0 if there is none.
     pub end: LogPosition,
-    /// The records after the reader's place, in order; at most [`READ_RECORDS_MAX`].
+    /// The records after the reader's place, in order. An answer that does not reach `end` has at most
+    /// [`READ_RECORDS_MAX`] records, and may have fewer.
     pub records: Vec<StoredRecord>,
 }
 

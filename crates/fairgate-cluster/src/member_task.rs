@@ -263,7 +263,9 @@ impl MemberTask {
         for event in self.protocol.take_pool_events() {
             self.observer.pool_event(&event);
         }
-        self.move_cursor(false);
+        // An answer has a bounded number of records. The reader gets the rest.
+        let got = read.records.last().map_or(asked.after, |last| last.position);
+        self.move_cursor(got < read.end);
     }
 
     /// Tells the helpers up to where the member has applied the log.

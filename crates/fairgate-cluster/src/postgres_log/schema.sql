@@ -49,7 +49,7 @@ CREATE FUNCTION fairgate_cluster_lock_1(p_cluster text) RETURNS void LANGUAGE sq
   SELECT pg_advisory_xact_lock(1718051683, hashtext(p_cluster));
 $$;
 
--- Returns what is new after a place. It is STABLE, so all of its answer is of one moment.
+-- Returns what is new after a place, about 4 MiB of it at most. It is STABLE, so all of its answer is of one moment.
 CREATE FUNCTION fairgate_cluster_read_1(
   p_cluster text, p_generation bigint, p_after bigint, p_rows integer,
   OUT in_force bigint, OUT is_ending boolean, OUT last bigint,
@@ -64,9 +64,12 @@ BEGIN
     SELECT array_agg(r.position ORDER BY r.position), array_agg(r.stamp ORDER BY r.position),
            array_agg(r.record ORDER BY r.position)
       INTO positions, stamps, records
-      FROM (SELECT l.position, l.stamp, l.record FROM fairgate_cluster_log l
-             WHERE l.cluster = p_cluster AND l.generation = p_generation AND l.position > p_after
-             ORDER BY l.position LIMIT p_rows) r;
+      FROM (SELECT n.position, n.stamp, n.record,
+                   sum(octet_length(n.record)) OVER (ORDER BY n.position) - octet_length(n.record) AS bytes_before
+              FROM (SELECT l.position, l.stamp, l.record FROM fairgate_cluster_log l
+                     WHERE l.cluster = p_cluster AND l.generation = p_generation AND l.position > p_after
+                     ORDER BY l.position LIMIT p_rows) n) r
+     WHERE r.bytes_before < 4194304;
   END IF;
 END $$;
 

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod cut_off;
 mod measure;
+mod member_process;
 mod memory;
 mod postgres;
 mod postgres_faults;

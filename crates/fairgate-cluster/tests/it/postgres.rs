@@ -188,6 +188,28 @@ async fn tables_are_created_once_and_clusters_of_a_database_are_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_log_is_read_in_parts() {
+    let url = database().await;
+    let log = open(&url).await;
+    log.create(b"first").await.unwrap();
+    let mut cursor = LogCursor { generation: 1, after: LogPosition(0) };
+    let record = vec![b'x'; RECORD_BYTES_MAX];
+    for _ in 0..40 {
+        log.append(cursor, &record).await.unwrap();
+    }
+    let (mut calls, mut records) = (0, 0);
+    while cursor.after < LogPosition(40) {
+        let read = log.read(cursor).await.unwrap();
+        assert_eq!(read.end, LogPosition(40));
+        let bytes: usize = read.records.iter().map(|it| it.bytes.len()).sum();
+        assert!((1..=5 << 20).contains(&bytes), "{bytes} bytes");
+        (calls, records) = (calls + 1, records + read.records.len());
+        cursor.after = read.records.last().unwrap().position;
+    }
+    assert_eq!((calls, records), (3, 40));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_or_does_not_exist_is_refused() {
     let url = database().await;
     let log = open(&url).await;

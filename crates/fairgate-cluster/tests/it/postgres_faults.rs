@@ -52,6 +52,28 @@ async fn a_killed_member_frees_its_slots_after_orphans() {
     check_equal(&members[1..]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_holds_the_lock_of_the_spool_frees_the_slots_of_the_one_before_it() {
+    let name = shared_server().create_database().await.unwrap();
+    let url = shared_server().socket_url(&name);
+    let long = config(Duration::from_secs(30), Duration::from_secs(60));
+    let open = async || Arc::new(PostgresLog::open(&url, "test").await.unwrap());
+    let killed = start(open().await, options("gateway-0", "before", long.clone())).await;
+    let other = start(open().await, options("gateway-1", "other", long.clone())).await;
+    let mut permits = Vec::new();
+    for index in 0..SLOTS {
+        permits.push(admit(&killed, &format!("r{index}"), "a").await.unwrap());
+    }
+    killed.abort();
+    let mut again = options("gateway-0", "after", long);
+    again.identity.spool_lock = true;
+    let again = start(open().await, again).await;
+    for (member, id) in [(&other, "one"), (&again, "two")] {
+        let admitted = timeout(Duration::from_secs(10), admit(member, id, "b"));
+        admitted.await.unwrap().unwrap().settle(end_of(1));
+    }
+}
+
 /// Runs requests at all members, and does something to the server meanwhile.
 async fn run_through(server: &PostgresServer, members: &[ClusterHandle], stop: impl FnOnce()) {
     let backend = Arc::new(Backend::default());

@@ -1,192 +1,180 @@
-//! Three members in processes of their own, of which one is paused and one is killed under load.
-//!
-//! A member process is this test program again, with the ignored test [`member_process`]. Each request that has its
-//! slot holds a connection to the [`ConnectionCounter`] in the first process; this count is the truth about the slots.
+//! Three members in processes of their own, under load: processes are paused and killed, and their PostgreSQL is
+//! restarted, crashes and hangs.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fairgate_cluster::{ClusterAdmitError, ClusterHandle, ClusterPermit, PostgresLog};
-use fairgate_testkit::postgres_server::shared_server;
+use fairgate_cluster::{PostgresLog, read_cluster};
+use fairgate_random::SeededRng;
+use fairgate_testkit::postgres_server::{PostgresServer, shared_server};
 use fairgate_testkit::programs::signal;
-use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use crate::test_cluster::{SLOTS, admit, config, end_of, options, pool, replay, start};
+use crate::member_process::{ConnectionCounter, MemberProcess, ProcessResult, UNTIL_STOPPED};
+use crate::test_cluster::{SLOTS, pool};
 
-/// Settings of a member process: address of the database, of the counter, its name, its process id and its tenant.
-const SETTINGS: [&str; 5] = ["URL", "COUNTER", "NAME", "PROCESS", "TENANT"];
-
-/// Requests of each process.
-const REQUESTS: usize = 150;
-
-/// Time of a request on the backend.
-const DURATION: Duration = Duration::from_millis(30);
-
-fn variable(setting: &str) -> String {
-    format!("FAIRGATE_TEST_MEMBER_{setting}")
-}
-
-/// Counts open connections. A killed process closes its own; those of a paused one stay open.
-#[derive(Debug, Default)]
-struct ConnectionCounter {
-    open: AtomicU64,
-    high_water: AtomicU64,
-    ended: AtomicU64,
-}
-
-impl ConnectionCounter {
-    async fn serve(self: Arc<Self>, listener: TcpListener) {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let counter = self.clone();
-            // It is counted before the next one is accepted.
-            let open = counter.open.fetch_add(1, Ordering::SeqCst) + 1;
-            counter.high_water.fetch_max(open, Ordering::SeqCst);
-            tokio::spawn(async move {
-                let _ = stream.read(&mut [0; 1]).await;
-                counter.open.fetch_sub(1, Ordering::SeqCst);
-                counter.ended.fetch_add(1, Ordering::SeqCst);
-                // The process settles its request after it has seen the end of this connection.
-                drop(stream);
-            });
-        }
-    }
-
-    fn ended(&self) -> u64 {
-        self.ended.load(Ordering::SeqCst)
-    }
-}
-
-/// A member process. It is killed when the test is over.
-struct MemberProcess(Child);
-
-impl MemberProcess {
-    fn start(settings: [&str; 5]) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", "--nocapture", "processes::member_process"]);
-        command.envs(SETTINGS.iter().zip(settings).map(|(name, value)| (variable(name), value)));
-        Self(command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap())
-    }
-
-    /// Waits until the process has ended, and returns the line with its result.
-    fn result(mut self) -> String {
-        let output = BufReader::new(self.0.stdout.take().unwrap());
-        let lines = output.lines().map_while(Result::ok);
-        // The test harness may write the test's name before it, on the same line.
-        let results = lines.filter_map(|it| Some(it[it.find("served")?..].to_owned()));
-        let result = results.last();
-        let status = self.0.wait().unwrap();
-        assert!(status.success(), "{status}: {result:?}");
-        result.unwrap_or_default()
-    }
-}
-
-impl Drop for MemberProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Admits a request, and comes back as a client does while the gateway is not in its cluster.
-async fn admit_at_last(member: &ClusterHandle, id: &str, tenant: &str) -> ClusterPermit {
-    loop {
-        match admit(member, id, tenant).await {
-            Ok(permit) => return permit,
-            Err(ClusterAdmitError::NotInCluster) => sleep(Duration::from_millis(50)).await,
-            Err(error) => panic!("{id}: {error}"),
-        }
-    }
-}
-
-/// Holds a connection for the time of the request. Returns false if the request was cut off.
-async fn run_on_counter(mut permit: ClusterPermit, counter: &str) -> bool {
-    let mut stream = TcpStream::connect(counter).await.unwrap();
-    let is_whole = tokio::select! {
-        () = sleep(DURATION) => true,
-        () = permit.must_stop() => false,
-    };
-    // A half-closed connection tells the counter; its answer tells that it has counted.
-    tokio::io::AsyncWriteExt::shutdown(&mut stream).await.unwrap();
-    let _ = stream.read(&mut [0; 1]).await;
-    permit.settle(end_of(100));
-    is_whole
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "it is a member process of the test below"]
-#[allow(clippy::print_stdout, reason = "the other process reads it")]
-async fn member_process() {
-    let settings: Vec<String> =
-        SETTINGS.iter().filter_map(|name| std::env::var(variable(name)).ok()).collect();
-    let Ok([url, counter, name, process, tenant]) = <[String; 5]>::try_from(settings) else {
-        return;
-    };
-    let log = Arc::new(PostgresLog::open(&url, "test").await.unwrap());
-    let config = config(Duration::from_secs(1), Duration::from_secs(3));
-    let member = start(log, options(&name, &process, config)).await;
-    let mut requests = JoinSet::new();
-    for index in 0..REQUESTS {
-        let (member, counter) = (member.clone(), counter.clone());
-        let (id, tenant) = (format!("{process}-{index}"), tenant.clone());
-        requests.spawn(async move {
-            let permit = admit_at_last(&member, &id, &tenant).await;
-            run_on_counter(permit, &counter).await
-        });
-    }
-    let whole = requests.join_all().await.into_iter().filter(|it| *it).count();
-    member.leave();
-    member.over().await;
-    println!("served {whole} of {REQUESTS}");
+/// Waits for the results of processes that end by themselves.
+async fn results<const N: usize>(processes: [MemberProcess; N]) -> [ProcessResult; N] {
+    let results = spawn_blocking(move || processes.map(MemberProcess::result));
+    timeout(Duration::from_secs(60), results).await.unwrap().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_and_a_killed_process_never_exceed_the_slots() {
+    const REQUESTS: usize = 150;
     let name = shared_server().create_database().await.unwrap();
     let url = shared_server().socket_url(&name);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let counter = Arc::new(ConnectionCounter::default());
-    tokio::spawn(counter.clone().serve(listener));
-    let begin = |name: &str, process: &str, tenant: &str| {
-        MemberProcess::start([&url, &address, name, process, tenant])
-    };
-    let steady = begin("gateway-0", "steady", "a");
-    let paused = begin("gateway-1", "paused", "b");
-    let killed = begin("gateway-2", "killed", "a");
-    let at_least = async |count: u64| {
-        while counter.ended() < count {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(Duration::from_secs(30), at_least(60)).await.unwrap();
-    signal("-STOP", paused.0.id());
+    let (counter, address) = ConnectionCounter::start().await;
+    let begin =
+        |name: &str, process: &str| MemberProcess::start(&url, &address, name, process, REQUESTS);
+    let steady = begin("gateway-0", "steady");
+    let paused = begin("gateway-1", "paused");
+    let killed = begin("gateway-2", "killed");
+    counter.wait_for(60).await;
+    signal("-STOP", paused.id());
     sleep(Duration::from_secs(2)).await;
-    signal("-CONT", paused.0.id());
-    let count = counter.ended();
-    timeout(Duration::from_secs(30), at_least(count + 40)).await.unwrap();
-    signal("-KILL", killed.0.id());
+    signal("-CONT", paused.id());
+    counter.wait_for(40).await;
     drop(killed);
-    let again = begin("gateway-2", "again", "a");
-    let results =
-        tokio::task::spawn_blocking(move || [steady, paused, again].map(MemberProcess::result));
-    let results = timeout(Duration::from_secs(60), results).await.unwrap().unwrap();
-    let [steady, paused, again] = &results;
-    for result in [steady, again] {
-        assert_eq!(*result, format!("served {REQUESTS} of {REQUESTS}"), "{results:?}");
-    }
+    let again = begin("gateway-2", "again");
+    let [steady, paused, again] = results([steady, paused, again]).await;
+    let all = ProcessResult { served: REQUESTS, cut: 0 };
+    assert_eq!([steady, again], [all, all]);
     // What the paused process had in flight may have been cut off, no more.
-    let whole: usize = paused.split(' ').nth(1).unwrap().parse().unwrap();
-    assert!(whole + usize::try_from(SLOTS).unwrap() >= REQUESTS, "{results:?}");
-    let high_water = counter.high_water.load(Ordering::SeqCst);
-    assert_eq!(high_water, SLOTS);
+    assert_eq!(paused.served + paused.cut, REQUESTS);
+    assert!(paused.cut <= usize::try_from(SLOTS).unwrap(), "{paused:?}");
+    assert_eq!(counter.high_water(), SLOTS);
     let log = PostgresLog::open(&url, "test").await.unwrap();
-    let machine = replay(&log, |_, _| {}).await;
-    let left = machine.pool(&pool()).unwrap();
-    assert_eq!((machine.generation(), left.waiting()), (1, 0));
+    let cluster = read_cluster(&log).await.unwrap();
+    let left = cluster.machine().pool(&pool()).unwrap();
+    assert_eq!((cluster.machine().generation(), left.waiting()), (1, 0));
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    PauseMember,
+    KillMember,
+    RestartServer,
+    CrashServer,
+    HangServer,
+    CutConnections,
+}
+
+const FAULTS: [Fault; 6] = [
+    Fault::PauseMember,
+    Fault::KillMember,
+    Fault::RestartServer,
+    Fault::CrashServer,
+    Fault::HangServer,
+    Fault::CutConnections,
+];
+
+/// A cluster of processes, to which faults happen.
+struct FaultyCluster {
+    server: PostgresServer,
+    database: String,
+    address: String,
+    members: Vec<MemberProcess>,
+    started: usize,
+    rng: SeededRng,
+}
+
+impl FaultyCluster {
+    fn start_member(&mut self, index: usize) -> MemberProcess {
+        self.started += 1;
+        let url = self.server.socket_url(&self.database);
+        let (name, process) = (format!("gateway-{index}"), format!("process-{}", self.started));
+        MemberProcess::start(&url, &self.address, &name, &process, UNTIL_STOPPED)
+    }
+
+    fn pause(&mut self) -> Duration {
+        Duration::from_millis(self.rng.range(200..=2000))
+    }
+
+    async fn happen(&mut self, fault: Fault) {
+        let index = self.rng.index(self.members.len());
+        let pause = self.pause();
+        match fault {
+            Fault::PauseMember => {
+                signal("-STOP", self.members[index].id());
+                sleep(pause).await;
+                signal("-CONT", self.members[index].id());
+            }
+            Fault::KillMember => {
+                let again = self.start_member(index);
+                drop(std::mem::replace(&mut self.members[index], again));
+            }
+            Fault::RestartServer => block_in_place(|| {
+                self.server.shut_down().unwrap();
+                self.server.start_again().unwrap();
+            }),
+            Fault::CrashServer => block_in_place(|| {
+                self.server.crash().unwrap();
+                self.server.start_again().unwrap();
+            }),
+            Fault::HangServer => {
+                self.server.hang().unwrap();
+                sleep(pause).await;
+                self.server.go_on().unwrap();
+            }
+            Fault::CutConnections => {
+                let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                           WHERE datname = current_database() AND pid <> pg_backend_pid()";
+                self.server.run(&self.database, cut).await.unwrap();
+            }
+        }
+    }
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// `FAIRGATE_CLUSTER_FAULTS=30` runs more faults, and `FAIRGATE_CLUSTER_SEED=N` the same ones again.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_fails_each_request_ends_once_and_nothing_stays_behind() {
+    let seed = number_from("FAIRGATE_CLUSTER_SEED").unwrap_or(u64::from(std::process::id()));
+    let count = number_from("FAIRGATE_CLUSTER_FAULTS").unwrap_or(4);
+    let server = PostgresServer::start_for_tests().unwrap();
+    let database = server.create_database().await.unwrap();
+    let (counter, address) = ConnectionCounter::start().await;
+    let (members, started, rng) = (Vec::new(), 0, SeededRng::new(seed));
+    let mut cluster = FaultyCluster { server, database, address, members, started, rng };
+    for index in 0..3 {
+        let member = cluster.start_member(index);
+        cluster.members.push(member);
+    }
+    counter.wait_for(40).await;
+    let mut crashes = 0;
+    for number in 0..count {
+        // The first ones are of all kinds, in an order of the seed.
+        let kinds = FAULTS.len() as u64;
+        let nth = if number < kinds { (seed + number) % kinds } else { cluster.rng.below(kinds) };
+        let fault = FAULTS[usize::try_from(nth).unwrap()];
+        eprintln!("FAIRGATE_CLUSTER_SEED={seed}, fault {number}: {fault:?}");
+        crashes += u64::from(fault == Fault::CrashServer);
+        cluster.happen(fault).await;
+        let calm = cluster.pause() / 4;
+        counter.wait_for(10).await;
+        sleep(calm).await;
+    }
+    // Slots of killed processes are free after a lease and `orphans`.
+    sleep(Duration::from_secs(6)).await;
+    counter.wait_for(40).await;
+    cluster.members.iter_mut().for_each(MemberProcess::stop);
+    let members: [MemberProcess; 3] = cluster.members.try_into().ok().unwrap();
+    let results = results(members).await;
+    assert!(results.iter().all(|it| it.served > 0), "{results:?}");
+    // Only what was granted in records that a crash has lost may be too much.
+    let most = SLOTS + if crashes > 0 { SLOTS } else { 0 };
+    let high_water = counter.high_water();
+    assert!((SLOTS..=most).contains(&high_water), "{high_water} requests ran at once");
+    let url = cluster.server.socket_url(&cluster.database);
+    let left = read_cluster(&PostgresLog::open(&url, "test").await.unwrap()).await.unwrap();
+    let machine = left.machine();
+    assert_eq!(machine.generation(), 1 + crashes, "a generation for each crash, and no other");
+    let pool = machine.pool(&pool()).unwrap();
+    assert_eq!((pool.in_flight(), pool.waiting()), (0, 0));
+    eprintln!("{results:?}, high water {high_water}, generation {}", machine.generation());
 }
