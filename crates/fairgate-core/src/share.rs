@@ -100,6 +100,7 @@
 //! So no flow is further behind than its own estimates in flight and its own refunds, and none is further ahead than
 //! its own requests that ended since its last grant. The behaviour of other flows does not matter.
 
+mod bound;
 mod groups;
 
 use core::cmp::Ordering;
@@ -109,6 +110,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub(crate) use self::bound::ScoreSums;
 use self::groups::{GroupMembership, ShareGroups};
 use crate::apportion::apportion;
 use crate::arbiter::{
@@ -809,6 +811,9 @@ impl Arbiter for ShareState {
                     let below = virtual_time.saturating_sub(state.score);
                     let lift = below.min(virtual_time - stopped);
                     if lift > 0 {
+                        if state.score > stopped {
+                            self.meter.forfeit(flow, &mut state.meter, state.weight);
+                        }
                         state.base = state.base.saturating_add(lift);
                         state.refresh();
                     }

@@ -3,6 +3,7 @@
 //!
 //! `FAIRGATE_SEEDS` sets how many seeds each test tries, `FAIRGATE_SEED` where they begin. A failure prints its seed.
 
+mod arrivals;
 mod bands;
 mod books;
 mod caps;

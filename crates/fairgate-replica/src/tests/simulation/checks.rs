@@ -147,16 +147,11 @@ fn check_rate(times: &[ClusterMicros], per_minute: u64, saved_up: u64, what: &st
     }
 }
 
-/// Checks that every flow's lag is within its bound, and got within twice the bound of what was due. The bound is of
-/// flows that are always ready. A flow that comes later begins at virtual time, from which the others may be away by as
-/// much again.
+/// Checks that every flow's lag is within its bound, and so is the difference between what it got and was due.
 pub(super) fn check_fairness(pool: &str, nodes: &[NodeFairness]) {
     for flow in nodes.iter().flat_map(|node| &node.flows) {
         let name = &flow.name;
-        if let (Some(due), Some(difference)) = (flow.due, flow.difference()) {
-            let is_within = difference.unsigned_abs() <= 2 * due.bound;
-            assert!(is_within, "{pool}: flow {name} leaves its bound: {flow:?}");
-        }
+        assert!(flow.is_within_bound(), "{pool}: flow {name} leaves its bound: {flow:?}");
         if let Some(LagWithBound { lag, bound: Some((least, most)) }) = flow.lag {
             assert!(least <= lag && lag <= most, "{pool}: flow {name} lags too far: {flow:?}");
         }
