@@ -485,7 +485,13 @@ fn standing(node: &mut TreeNode, flow: LocalFlow, cx: ArbiterContext<'_>) -> Flo
                 slots: share.slots(flow),
                 cap: state.cap,
                 new: state.new,
-                meter: metered(&state.meter, &share.meter, state.weight),
+                meter: MeteredService {
+                    got: state.meter.got(),
+                    due: DueService {
+                        tokens: state.meter.due(&share.meter, state.weight),
+                        bound: share.due_bound(flow, &share.score_sums()),
+                    },
+                },
             }
         }
         Discipline::Load(load) => FlowStanding::Load {

@@ -11,6 +11,7 @@ use crate::attribute::Attribute;
 use crate::engine::PoolEngine;
 use crate::meter::{CapMeter, FlowMeter, NodeMeter};
 use crate::pool::Pool;
+use crate::share::ScoreSums;
 use crate::tree::{Discipline, FlowChild, TreeFlow, TreeNode};
 use crate::units::{Micros, PerWeight, Percentage, Weight};
 
@@ -62,7 +63,8 @@ pub struct DueService {
     /// Tokens that the flow was due so far.
     pub tokens: i128,
     /// Greatest expected difference between the tokens that the flow got and those it was due. The bound assumes that
-    /// the node divides service by weight.
+    /// the node divides service by weight. In a share node it includes the distance at which a flow that came late began
+    /// from the others.
     pub bound: u128,
 }
 
@@ -133,11 +135,15 @@ impl PoolEngine {
                     nodes.push(inside);
                 }
             }
+            let sums = match &node.discipline {
+                Discipline::Share(share) => share.score_sums(),
+                _ => ScoreSums::default(),
+            };
             let fairness = NodeFairness {
                 path: self.tree.path(node.parent),
                 kind: node.level.node.kind(),
                 by: node.level.node.by(),
-                flows: flows.map(|flow| self.flow_fairness(node, flow)).collect(),
+                flows: flows.map(|flow| self.flow_fairness(node, flow, &sums)).collect(),
             };
             if !fairness.flows.is_empty() {
                 found.push(fairness);
@@ -147,7 +153,7 @@ impl PoolEngine {
         found
     }
 
-    fn flow_fairness(&self, node: &TreeNode, flow: &TreeFlow) -> FlowFairness {
+    fn flow_fairness(&self, node: &TreeNode, flow: &TreeFlow, sums: &ScoreSums) -> FlowFairness {
         let waits = flow.waiting > 0;
         let name = &self.tree.names.list[flow.name_number as usize];
         let (weight, got, due, cap, lag) = match &node.discipline {
@@ -158,7 +164,10 @@ impl PoolEngine {
                     lag: PerWeight(share.lag(flow.local)),
                     bound: bound.map(|(a, b)| (PerWeight(a), PerWeight(b))),
                 };
-                let due = due(&state.meter, &share.meter, state.weight);
+                let due = DueService {
+                    tokens: state.meter.due(&share.meter, state.weight),
+                    bound: share.due_bound(flow.local, sums),
+                };
                 let cap = match name.directive.cap {
                     Some(_) => name.cap_meter,
                     None => state.cap_meter,

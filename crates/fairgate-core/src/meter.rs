@@ -19,7 +19,9 @@
 //!
 //! A flow that stops being ready while something waits (held, at its cap, no open worker) keeps the service it was due
 //! by then. A flow with nothing waiting is owed nothing: the service it was due beyond what it got goes back to the
-//! others. The same happens if a refund shows that a flow that is not ready has been due more than it used.
+//! others. The same happens if a refund shows that a flow that is not ready has been due more than it used, and if a
+//! share node's virtual time overtakes the score of a flow that is not ready, which then starts anew at virtual time.
+//! Without this, a flow that is stopped again and again would be owed more each time.
 //!
 //! M is kept in 2⁻³² tokens per weight and rounded down at each step; the error is smaller than any number shown. A
 //! flow's due is brought up to date when the flow becomes ready or stops being ready. That costs O(1), or O(log n) if
@@ -38,9 +40,33 @@
 //! ```
 //!
 //! and since dueᵢ/wᵢ is the weighted mean of all gotⱼ/wⱼ, apart from the carried amount, |gotᵢ − dueᵢ| ≤ wᵢ ·
-//! (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) + |carried|. A share node keeps within this bound. A drr node would do so too if it
-//! divided tokens in proportion to its quanta; its bound has one quantum more, for the round that it is in. So a drr
-//! class outside of the bound shows that quanta are not shares.
+//! (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) + |carried|. A share node keeps flows that are always ready within this bound. A drr
+//! node would do so too if it divided tokens in proportion to its quanta; its bound has one quantum more, for the round
+//! that it is in. So a drr class outside of the bound shows that quanta are not shares.
+//!
+//! # Flows that come late
+//! A flow that comes to a share node starts at virtual time, which counts requests in flight as not yet served. The
+//! fluid counts them as served. So the newcomer starts below the scores of flows with requests in flight and is granted
+//! requests until its score is level with theirs, while all of them are due service. Let sᵢ be the score of a flow that
+//! takes part, eᵢ = (gotᵢ − dueᵢ)/wᵢ, and let a bar be the weighted mean over the flows that take part. Then
+//!
+//! ```text
+//!     startᵢ = sᵢ − eᵢ
+//!     eᵢ     = (sᵢ − s̄) − (startᵢ − mean start) + ē        ē = carried / W
+//!     | gotᵢ − dueᵢ |  ≤  wᵢ · (nearᵢ + | startᵢ − mean start |) + |carried|
+//! ```
+//!
+//! A grant and the end of a request change sᵢ and eᵢ by the same amount, and a rise of M changes start of all ready
+//! flows by the same amount. So the difference of two starts is set when the later of the two flows becomes ready, or
+//! when a weight changes. It is 0 between flows that were always there, and their bound is the one above. `near` is
+//! worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ if sᵢ is at least that near to s̄. It is farther only while some flow has not caught up.
+//! Then `near` is the distance that virtual time allows, because −fallenᵢ ≤ sᵢ − V ≤ pendingᵢ/wᵢ + endedᵢ (see
+//! [`crate::share`]). A flow that waits but is not ready counts with the score with which it would return now.
+//!
+//! Arrivals do not add up without end. Let g be the largest distance by which a flow starts below a flow *i* that is
+//! always there, and K the largest −eᵢ at such a moment. The newcomer starts with e ≥ 0, so once level it is ahead of
+//! *i* by at most g + K. The weighted mean of e is about 0, so K ≤ (1 − wᵢ/W)(g + K), that is wᵢ · K ≤ g · (W − wᵢ):
+//! about the tokens that the others may have in flight, however many flows have come and gone.
 //!
 //! A flow at its cap is not ready and is due nothing more, so caps have a measure of their own. The *cap use* is
 //! requests in flight ÷ cap, averaged over the time in which a request waits.
@@ -87,7 +113,7 @@ use self::groups::MeterGroups;
 use crate::units::{Micros, Weight};
 
 /// An amount in units of 2⁻³² tokens, or, for volumes, of 2⁻³² tokens per weight.
-type FixedTokens = i128;
+pub(crate) type FixedTokens = i128;
 
 const SCALE_BITS: u32 = 32;
 
@@ -212,6 +238,19 @@ impl NodeMeter {
             flow.fall = flow.fall.saturating_add(size);
         }
         self.note_worst(flow, weight);
+    }
+
+    /// Gives the service that a flow was due beyond what it got back to the other flows. A share node calls this when a
+    /// flow becomes ready again that virtual time has overtaken in the meantime.
+    pub fn forfeit(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight) {
+        if flow.due_now(self, weight) <= flow.got_fixed() {
+            return;
+        }
+        self.take_out(id, flow, weight);
+        self.carried = self.carried.saturating_add(flow.due - flow.got_fixed());
+        flow.due = flow.got_fixed();
+        flow.floor = flow.due;
+        self.put_in(id, flow, weight);
     }
 
     /// Changes the weight of a flow, which so far was `from`.
@@ -384,11 +423,22 @@ impl FlowMeter {
         self.due_now(node, weight).saturating_add(1 << (SCALE_BITS - 1)) >> SCALE_BITS
     }
 
-    /// Returns the greatest expected difference between the tokens that the flow got and those it was due.
+    /// Returns the greatest expected difference between the tokens that the flow got and those it was due, for flows
+    /// that are always ready. [`crate::fairness`] reports the bound of flows that come late too.
     pub fn bound(&self, node: &NodeMeter, weight: Weight) -> u128 {
-        let others = node.widest.saturating_mul(u128::from(weight.get())) >> SCALE_BITS;
         let carried = node.carried.unsigned_abs() >> SCALE_BITS;
-        u128::from(self.worst).saturating_add(others).saturating_add(carried).saturating_add(1)
+        self.reach(node, weight).saturating_add(carried).saturating_add(1)
+    }
+
+    /// Returns wᵢ · (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) in tokens.
+    pub(crate) fn reach(&self, node: &NodeMeter, weight: Weight) -> u128 {
+        let others = node.widest.saturating_mul(u128::from(weight.get())) >> SCALE_BITS;
+        u128::from(self.worst).saturating_add(others)
+    }
+
+    /// Returns got − due, in 2⁻³² tokens.
+    pub(crate) fn difference(&self, node: &NodeMeter, weight: Weight) -> FixedTokens {
+        self.got_fixed().saturating_sub(self.due_now(node, weight))
     }
 }
 

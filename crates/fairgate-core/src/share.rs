@@ -105,6 +105,7 @@
 //! than its own requests that ended since its last grant. The behaviour of other flows changes neither bound, except
 //! for flows that are new.
 
+mod bound;
 mod groups;
 
 use core::cmp::Ordering;
@@ -114,6 +115,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub(crate) use self::bound::ScoreSums;
 use self::groups::{GroupMembership, ShareGroups};
 use crate::apportion::apportion;
 use crate::arbiter::{
@@ -816,6 +818,9 @@ impl Arbiter for ShareState {
                     let below = virtual_time.saturating_sub(state.score);
                     let lift = below.min(virtual_time - stopped);
                     if lift > 0 {
+                        if state.score > stopped {
+                            self.meter.forfeit(flow, &mut state.meter, state.weight);
+                        }
                         state.base = state.base.saturating_add(lift);
                         state.refresh();
                     }

@@ -167,10 +167,16 @@ impl ShareGroup {
         }
     }
 
-    /// Marks the group as ready again. The members below rise with virtual time, and the members above that virtual
-    /// time has passed since the group closed are lifted to it.
-    fn open(&mut self, flows: &mut [ShareFlowState], virtual_time: Score, rises: u64) {
-        let Some(closed) = self.closed.take() else { return };
+    /// Marks the group as ready again. Members below move along with virtual time, and members that virtual time has
+    /// passed since the group closed are lifted to it. Returns the members that were lifted.
+    fn open(
+        &mut self,
+        flows: &mut [ShareFlowState],
+        virtual_time: Score,
+        rises: u64,
+    ) -> Vec<LocalFlow> {
+        let mut lifted = Vec::new();
+        let Some(closed) = self.closed.take() else { return lifted };
         self.opened_at = rises;
         self.offset += virtual_time - closed.virtual_time;
         while let Some(flow) = self.above.up_to(virtual_time.saturating_sub(1)) {
@@ -178,7 +184,9 @@ impl ShareGroup {
             self.above.remove(flow, state, 0);
             state.lift(virtual_time - state.score);
             self.put_below(flow, state);
+            lifted.push(flow);
         }
+        lifted
     }
 
     /// Sets a member's counters to the values that they would have if the member had been visited whenever the group
@@ -407,11 +415,21 @@ impl ShareGroups {
         let Some(index) = self.by_demand.get(&demand).copied() else { return Vec::new() };
         let group = &mut self.list[index as usize];
         if group.closed.is_none() != is_open {
-            match is_open {
+            let lifted = match is_open {
                 true => group.open(flows, virtual_time, rises),
-                false => group.close(flows, virtual_time, rises),
-            }
+                false => {
+                    group.close(flows, virtual_time, rises);
+                    Vec::new()
+                }
+            };
             meter.change_group(index, is_open);
+            for flow in lifted {
+                let state = &mut flows[flow as usize];
+                let Some(member) = &mut state.member else { continue };
+                meter.leave_group(flow, &mut state.meter, state.weight, member.meter);
+                meter.forfeit(flow, &mut state.meter, state.weight);
+                member.meter = meter.join_group(index, flow, &state.meter, state.weight);
+            }
             self.refresh(index);
         }
         self.list[index as usize].single.iter().copied().collect()

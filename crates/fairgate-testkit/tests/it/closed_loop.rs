@@ -5,6 +5,7 @@
 //! `FAIRGATE_SEEDS` sets the number of seeds that each test tries, and `FAIRGATE_SEED` the first seed. A failure prints
 //! its seed.
 
+mod arrivals;
 mod bands;
 mod books;
 mod caps;

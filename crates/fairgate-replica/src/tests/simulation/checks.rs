@@ -150,16 +150,11 @@ fn check_rate(times: &[ClusterMicros], per_minute: u64, saved_up: u64, what: &st
     }
 }
 
-/// Checks that every flow's lag is within its bound, and that the difference between got and due is
-/// within twice the bound. The bound applies to flows that are always ready. A flow that comes
-/// later starts at virtual time, and the others may differ from virtual time by as much again.
+/// Checks that every flow's lag is within its bound, and so is the difference between what it got and was due.
 pub(super) fn check_fairness(pool: &str, nodes: &[NodeFairness]) {
     for flow in nodes.iter().flat_map(|node| &node.flows) {
         let name = &flow.name;
-        if let (Some(due), Some(difference)) = (flow.due, flow.difference()) {
-            let is_within = difference.unsigned_abs() <= 2 * due.bound;
-            assert!(is_within, "{pool}: flow {name} leaves its bound: {flow:?}");
-        }
+        assert!(flow.is_within_bound(), "{pool}: flow {name} leaves its bound: {flow:?}");
         if let Some(LagWithBound { lag, bound: Some((least, most)) }) = flow.lag {
             assert!(least <= lag && lag <= most, "{pool}: flow {name} lags too far: {flow:?}");
         }
