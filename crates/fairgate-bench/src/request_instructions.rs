@@ -98,7 +98,8 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     print_tables(options, &proxy, &gateway.chats);
     let holds = bars::print_totals(&proxy, &gateway.chats)
         & bars::print_chunks(&gateway)
-        & bars::print_metering(&gateway);
+        & bars::print_metering(&gateway)
+        & bars::print_history(&gateway.chats);
     if options.details {
         println!("The stream in one-byte chunks:");
         print_details(median(&gateway.streams[1]));
@@ -477,8 +478,8 @@ mod tests {
         }
         let round = || RoundProfile { requests: 10, threads: Vec::new() };
         let with = RoundProfile { threads: vec![thread], ..round() };
-        assert!((history_part(&with) - 0.012).abs() < 1e-9);
-        assert!(!print_history(&[with]), "1.2 % is more than the bar");
+        assert!((bars::history_part(&with) - 0.012).abs() < 1e-9);
+        assert!(!bars::print_history(&[with]), "1.2 % is more than the bar");
     }
 
     #[test]

@@ -153,19 +153,19 @@ impl PostgresLog {
 
     /// Runs a query on the connection for the rows beside the log.
     async fn query(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let mut lane = self.rows.lock().await;
+        let mut session = self.rows.lock().await;
         let answered = in_time(async {
-            if lane.as_ref().is_none_or(|session| session.client.is_closed()) {
-                *lane = Some(LogSession { client: self.connect().await?, repeated: None });
+            if session.as_ref().is_none_or(|session| session.client.is_closed()) {
+                *session = Some(LogSession { client: self.connect().await?, repeated: None });
             }
-            match lane.as_ref() {
+            match session.as_ref() {
                 Some(session) => session.client.query(sql, values).await.map_err(from_postgres),
                 None => Ok(Vec::new()),
             }
         });
         let answered = answered.await;
         if matches!(answered, Err(ClusterLogError::Unavailable(_))) {
-            *lane = None;
+            *session = None;
         }
         answered
     }
@@ -257,39 +257,39 @@ impl ClusterLog for PostgresLog {
         if bytes > max {
             return Err(ClusterLogError::RecordTooLarge { bytes, max });
         }
-        let mut lane = self.appender.lock().await;
+        let mut session = self.appender.lock().await;
         let answered = in_time(async {
-            if lane.as_ref().is_none_or(|session| session.client.is_closed()) {
-                *lane = Some(self.connect_appender().await?);
+            if session.as_ref().is_none_or(|session| session.client.is_closed()) {
+                *session = Some(self.connect_appender().await?);
             }
             let (generation, after) = (to_int8(cursor.generation), to_int8(cursor.after.0));
             let rows = rows_max();
             query_repeated(
-                lane.as_ref(),
+                session.as_ref(),
                 &[&self.cluster, &generation, &after, &rows, &record, &self.channel],
             )
             .await
         });
         let answered = answered.await;
         if matches!(answered, Err(ClusterLogError::Unavailable(_))) {
-            *lane = None;
+            *session = None;
         }
         answered
     }
 
     async fn read(&self, cursor: LogCursor) -> Result<LogRead> {
-        let mut lane = self.reader.lock().await;
+        let mut session = self.reader.lock().await;
         let answered = in_time(async {
-            if lane.as_ref().is_none_or(|session| session.client.is_closed()) {
-                *lane = Some(self.connect_reader().await?);
+            if session.as_ref().is_none_or(|session| session.client.is_closed()) {
+                *session = Some(self.connect_reader().await?);
             }
             let (generation, after) = (to_int8(cursor.generation), to_int8(cursor.after.0));
             let rows = rows_max();
-            query_repeated(lane.as_ref(), &[&self.cluster, &generation, &after, &rows]).await
+            query_repeated(session.as_ref(), &[&self.cluster, &generation, &after, &rows]).await
         });
         let answered = answered.await;
         if matches!(answered, Err(ClusterLogError::Unavailable(_))) {
-            *lane = None;
+            *session = None;
         }
         answered
     }

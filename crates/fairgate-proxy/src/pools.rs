@@ -134,10 +134,10 @@ impl Pools {
             Some((upstream, found.ok()?.ok()?))
         });
         roster.found = join_all(looks).await.into_iter().flatten().collect();
-        let staff = WorkerSources { file: Arc::new(config.clone()), roster };
+        let sources = WorkerSources { file: Arc::new(config.clone()), roster };
         let pools = Self {
             served: ArcSwap::default(),
-            worker_sources: Arc::new(Mutex::new(staff)),
+            worker_sources: Arc::new(Mutex::new(sources)),
             resolver: OnceLock::new(),
         };
         let prepared = pools.prepare(config).await?;

@@ -62,7 +62,7 @@ impl GatewayServer {
     }
 
     /// Accepts connections until the gateway drains.
-    pub async fn listen(self: Arc<Self>, listener: TcpListener, door: Arc<ListenerRoutes>) {
+    pub async fn listen(self: Arc<Self>, listener: TcpListener, routes: Arc<ListenerRoutes>) {
         let mut phase = self.app.phase.watch();
         let mut spare = SpareFd::new();
         let mut complaints: u32 = 0;
@@ -73,7 +73,7 @@ impl GatewayServer {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    self.clone().serve_connection(stream, peer.ip(), door.clone());
+                    self.clone().serve_connection(stream, peer.ip(), routes.clone());
                 }
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
@@ -98,7 +98,7 @@ impl GatewayServer {
         self: Arc<Self>,
         stream: TcpStream,
         peer: IpAddr,
-        door: Arc<ListenerRoutes>,
+        routes: Arc<ListenerRoutes>,
     ) {
         let Ok(headless) = self.admit(peer) else {
             self.app.metrics.count_refusal(RefusalCode::ConnectionsFull);
@@ -107,7 +107,7 @@ impl GatewayServer {
         };
         let counted = CountedConnection::new(&self);
         tokio::spawn(async move {
-            connection::serve(&self, stream, headless, door).await;
+            connection::serve(&self, stream, headless, routes).await;
             drop(counted);
         });
     }

@@ -270,10 +270,10 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<Response<UpstreamBody>, UpstreamFailure> {
         let failed = |kind| UpstreamFailure { kind, worker: self.name.clone() };
-        while let Some(lane) = self.idle_connections.take() {
+        while let Some(connection) = self.idle_connections.take() {
             let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
             let again = request.method().is_idempotent().then(|| copy(&request));
-            match timeout_at(due, lane.send(request)).await {
+            match timeout_at(due, connection.send(request)).await {
                 Ok(Ok(answer)) => return Ok(self.idle_connections.attach_connection(answer)),
                 // The connection was closed and nothing was sent: try the same request on another one.
                 Ok(Err(connection::UpstreamSendError { unsent: Some(back), .. })) => {
@@ -292,12 +292,12 @@ impl Upstream {
             }
         }
         let due = deadline.min(Instant::now() + self.config.timeouts.connect);
-        let lane = match timeout_at(due, Box::pin(self.connector.connect())).await {
+        let connection = match timeout_at(due, Box::pin(self.connector.connect())).await {
             Ok(connected) => connected.map_err(failed)?,
             Err(_) => return Err(failed(FailureKind::ConnectTimeout)),
         };
         let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
-        match timeout_at(due, lane.send(request)).await {
+        match timeout_at(due, connection.send(request)).await {
             Ok(Ok(answer)) => Ok(self.idle_connections.attach_connection(answer)),
             Ok(Err(error)) => Err(failed(error.kind)),
             Err(_) => Err(failed(FailureKind::FirstByteTimeout)),

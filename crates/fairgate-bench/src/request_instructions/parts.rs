@@ -58,7 +58,7 @@ impl WorkPart {
 }
 
 /// Pieces of paths, and the part whose code is below them. The first that matches decides.
-const PATHS: [(&str, WorkPart); 40] = [
+const PATHS: [(&str, WorkPart); 44] = [
     ("jemalloc", WorkPart::Allocation),
     ("/fairgate-core/", WorkPart::Core),
     // What the history needs of each request, and its samples. They have no switch, so this is how their cost is known.

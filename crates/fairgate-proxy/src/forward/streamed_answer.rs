@@ -68,8 +68,8 @@ impl StreamedAnswer {
         let now = Instant::now();
         let watched = WatchedAnswer { answer, behind_since: Some(now), came: now };
         let (answer, behind) = (Arc::new(Mutex::new(watched)), Arc::new(Notify::new()));
-        let warden = watch(Arc::downgrade(&answer), behind.clone(), until, patience);
-        Self { answer, behind, watcher: tokio::spawn(warden) }
+        let watcher = watch(Arc::downgrade(&answer), behind.clone(), until, patience);
+        Self { answer, behind, watcher: tokio::spawn(watcher) }
     }
 }
 

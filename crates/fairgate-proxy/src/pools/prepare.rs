@@ -96,7 +96,7 @@ pub enum PoolsError {
 /// Pools of the next configuration, ready to take over. Dropping the value leaves the served pools unchanged.
 pub struct PreparedPools {
     /// Lock that blocks all other changes until this one is in force, or dropped.
-    staff: OwnedMutexGuard<WorkerSources>,
+    sources: OwnedMutexGuard<WorkerSources>,
     file: Arc<Config>,
     roster: WorkerRoster,
     /// How the workers are removed that the next configuration does not have.
@@ -136,20 +136,20 @@ enum PreparedGate {
 impl Pools {
     /// Creates everything that the next configuration needs. Does not change the served configuration.
     pub async fn prepare(&self, next: &Config) -> Result<PreparedPools, PoolsError> {
-        let staff = self.worker_sources.clone().lock_owned().await;
-        let mut roster = staff.roster.clone();
+        let sources = self.worker_sources.clone().lock_owned().await;
+        let mut roster = sources.roster.clone();
         roster.retain_discovered(next);
         for lost in roster.lost_with(next) {
             tracing::warn!("{lost}: it is left out");
         }
-        self.prepare_with(staff, Arc::new(next.clone()), roster)
+        self.prepare_with(sources, Arc::new(next.clone()), roster)
     }
 
     /// Creates everything that the next configuration needs. The next configuration is `file` with the workers of
     /// `roster`. Does not change the served configuration.
     pub(super) fn prepare_with(
         &self,
-        staff: OwnedMutexGuard<WorkerSources>,
+        sources: OwnedMutexGuard<WorkerSources>,
         file: Arc<Config>,
         roster: WorkerRoster,
     ) -> Result<PreparedPools, PoolsError> {
@@ -198,7 +198,7 @@ impl Pools {
             pools.push(PreparedPool { config: config.clone(), from });
         }
         let removal = WorkerRemoval::Drained;
-        Ok(PreparedPools { staff, file, roster, removal, upstreams, models, accounts, pools })
+        Ok(PreparedPools { sources, file, roster, removal, upstreams, models, accounts, pools })
     }
 
     /// Puts the prepared configuration in force. Pools that are no longer configured may finish their requests within
@@ -300,7 +300,7 @@ impl Pools {
         }
         drain_removed_pools(&before.pools, &served.pools, grace);
         self.served.store(Arc::new(served));
-        *prepared.staff = WorkerSources { file: prepared.file, roster: prepared.roster };
+        *prepared.sources = WorkerSources { file: prepared.file, roster: prepared.roster };
     }
 }
 

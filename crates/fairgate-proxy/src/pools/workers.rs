@@ -267,15 +267,15 @@ impl Pools {
         note: Option<WorkerAuditEntry<'_>>,
         edit: impl FnOnce(&Arc<Config>, &mut WorkerRoster) -> Result<(), WorkerError>,
     ) -> Result<ChangeEffect, WorkerError> {
-        let staff = self.worker_sources.clone().lock_owned().await;
-        let mut roster = staff.roster.clone();
-        edit(&staff.file, &mut roster)?;
-        if roster == staff.roster {
+        let sources = self.worker_sources.clone().lock_owned().await;
+        let mut roster = sources.roster.clone();
+        edit(&sources.file, &mut roster)?;
+        if roster == sources.roster {
             return Ok(ChangeEffect::No);
         }
-        let (file, is_kept) = (staff.file.clone(), roster.changes == staff.roster.changes);
+        let (file, is_kept) = (sources.file.clone(), roster.changes == sources.roster.changes);
         let kept = roster.changes.clone();
-        let mut prepared = self.prepare_with(staff, file.clone(), roster)?;
+        let mut prepared = self.prepare_with(sources, file.clone(), roster)?;
         prepared.removal = removal;
         if let Some(note) = note {
             note.write().await?;

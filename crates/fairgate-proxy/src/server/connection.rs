@@ -59,7 +59,7 @@ pub(super) async fn serve(
     server: &GatewayServer,
     stream: TcpStream,
     headless: Option<HeadlessConnection>,
-    door: Arc<ListenerRoutes>,
+    routes: Arc<ListenerRoutes>,
 ) {
     let limits = server.app.config.load().limits.clone();
     let _ = stream.set_nodelay(true);
@@ -75,7 +75,7 @@ pub(super) async fn serve(
     let (app, begins) = (server.app.clone(), turns.clone());
     let service = service_fn(move |request| {
         let (turns, number) = (begins.clone(), begins.begin());
-        let reply = dispatch(app.clone(), door.clone(), turns.clone(), request);
+        let reply = dispatch(app.clone(), routes.clone(), turns.clone(), request);
         async move { Ok::<_, Infallible>(reply.await.map(|body| TrackedBody { body, turns, number })) }
     });
     let stream = WriteTimeout::new(stream, limits.body_timeout);

@@ -55,18 +55,18 @@ const MODELS: &str = "/v1/models";
 /// Routes and answers one request.
 pub(super) async fn dispatch(
     app: Arc<DataPlane>,
-    door: Arc<ListenerRoutes>,
+    routes: Arc<ListenerRoutes>,
     connection: Arc<ConnectionRequests>,
     request: Request<Incoming>,
 ) -> Reply {
-    let mut reply = answer(app, door, &connection, request).await;
+    let mut reply = answer(app, routes, &connection, request).await;
     set_reason_phrase(&mut reply);
     reply
 }
 
 async fn answer(
     app: Arc<DataPlane>,
-    door: Arc<ListenerRoutes>,
+    routes: Arc<ListenerRoutes>,
     connection: &ConnectionRequests,
     request: Request<Incoming>,
 ) -> Reply {
@@ -76,7 +76,7 @@ async fn answer(
         return too_large(&app, &request, head_max);
     }
     let path = request.uri().path();
-    if door.serves_clients {
+    if routes.serves_clients {
         if let Some(route) = Route::from_path(path) {
             return if request.method() == Method::POST {
                 // Boxed, so that a connection without a request holds no memory for one.
@@ -104,24 +104,24 @@ async fn answer(
             }
         }
     }
-    if is_of_control(path, door.serves_admin) {
+    if is_of_control(path, routes.serves_admin) {
         let mut request = request;
         let client = client_address(&app, connection, request.headers());
-        if !door.serves_clients {
+        if !routes.serves_clients {
             request.extensions_mut().insert(AtAdminAddress);
         }
-        return Box::pin(control(&door, client, request)).await;
+        return Box::pin(control(&routes, client, request)).await;
     }
-    if door.serves_clients && (door.is_for_clients)(request.method(), path) {
+    if routes.serves_clients && (routes.is_for_clients)(request.method(), path) {
         let mut request = request;
         let client = client_address(&app, connection, request.headers());
         request.extensions_mut().insert(AtClientAddress);
-        return Box::pin(control(&door, client, request)).await;
+        return Box::pin(control(&routes, client, request)).await;
     }
-    let is_page = (door.is_page)(path, door.serves_clients, door.serves_admin);
+    let is_page = (routes.is_page)(path, routes.serves_clients, routes.serves_admin);
     if is_page && app.config.load().admin.pages {
         let client = client_address(&app, connection, request.headers());
-        return Box::pin(control(&door, client, request)).await;
+        return Box::pin(control(&routes, client, request)).await;
     }
     let refusal = refusal::unknown_path(path);
     app.metrics.count_refusal(refusal.code);
@@ -135,14 +135,14 @@ fn is_of_control(path: &str, admin: bool) -> bool {
 
 /// Passes a request to the control plane.
 async fn control(
-    door: &ListenerRoutes,
+    routes: &ListenerRoutes,
     client: Option<IpAddr>,
     mut request: Request<Incoming>,
 ) -> Reply {
     if let Some(client) = client {
         request.extensions_mut().insert(ClientAddress(client));
     }
-    let Ok(response) = door.control.clone().oneshot(request.map(Body::new)).await;
+    let Ok(response) = routes.control.clone().oneshot(request.map(Body::new)).await;
     response.map(ReplyBody::Control)
 }
 

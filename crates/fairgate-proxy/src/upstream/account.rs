@@ -170,8 +170,8 @@ impl ProviderAccount {
         inner.quota.set_stated(stated_by(&stated));
         inner.stated = stated;
         inner.members = members;
-        let draws = vec![RateUse::default(); inner.members.len()];
-        inner.divide(&draws);
+        let uses = vec![RateUse::default(); inner.members.len()];
+        inner.divide(&uses);
         inner.report_rates();
         if let Some(pause) = inner.pause(Instant::now()) {
             inner.report_pause(pause);
@@ -339,21 +339,21 @@ impl ProviderAccount {
         loop {
             ticks.tick().await;
             let Some(account) = account.upgrade() else { return };
-            let hungry: Vec<bool> = {
+            let with_queue: Vec<bool> = {
                 let inner = account.lock();
                 let has_queue =
                     |member: &AccountMember| member.waiting.iter().any(|it| it.now() > 0);
                 inner.members.iter().map(has_queue).collect()
             };
-            account.update(&hungry, Instant::now());
+            account.update(&with_queue, Instant::now());
         }
     }
 
     /// Updates the learned rate, the division of the rates and the remaining quota. Opens an
     /// account that was closed for a fixed time, when the time has passed. Reports the results to
-    /// the pools. `hungry` has one value for each member: true if requests for the member's models
+    /// the pools. `with_queue` has one value for each member: true if requests for the member's models
     /// are queued.
-    fn update(&self, hungry: &[bool], now: Instant) {
+    fn update(&self, with_queue: &[bool], now: Instant) {
         let mut inner = self.lock();
         inner.learned.grow(now);
         let (probes, span) = (inner.stated.probe, inner.span(now));
@@ -361,15 +361,15 @@ impl ProviderAccount {
             inner.report_block();
         }
         // If the members have changed meanwhile, the rates are divided at the next update.
-        if inner.members.len() == hungry.len() {
+        if inner.members.len() == with_queue.len() {
             let per_second = 60.0 / TENDED_EVERY.as_secs_f64();
-            let draws: Vec<RateUse> = (inner.members.iter().zip(hungry))
-                .map(|(member, hungry)| RateUse {
+            let uses: Vec<RateUse> = (inner.members.iter().zip(with_queue))
+                .map(|(member, with_queue)| RateUse {
                     used: member.used * per_second,
-                    has_queue: *hungry,
+                    has_queue: *with_queue,
                 })
                 .collect();
-            inner.divide(&draws);
+            inner.divide(&uses);
         }
         inner.report_rates();
         inner.report_remaining(now);
@@ -436,8 +436,8 @@ impl ProviderAccountState {
         lower(self.stated.tokens_per_minute, self.quota.stated_by_provider().tokens_per_minute)
     }
 
-    fn divide(&mut self, draws: &[RateUse]) {
-        for (member, part) in self.members.iter_mut().zip(divide(draws)) {
+    fn divide(&mut self, uses: &[RateUse]) {
+        for (member, part) in self.members.iter_mut().zip(divide(uses)) {
             (member.part, member.used) = (part, 0.0);
         }
     }

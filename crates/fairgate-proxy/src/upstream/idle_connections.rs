@@ -123,10 +123,10 @@ impl IdleConnections {
     /// Returns an idle connection that is still open; `None` if there is none.
     pub(super) fn take(&self) -> Option<Box<UpstreamConnection>> {
         loop {
-            let IdleConnection { connection: mut lane, until } = self.lock().connections.pop()?;
+            let IdleConnection { mut connection, until } = self.lock().connections.pop()?;
             let now = Instant::now();
-            match (now < until, lane.is_usable()) {
-                (true, true) => return Some(lane),
+            match (now < until, connection.is_usable()) {
+                (true, true) => return Some(connection),
                 (true, false) => self.lock().record_early_close(now),
                 (false, _) => {}
             }
@@ -134,13 +134,13 @@ impl IdleConnections {
     }
 
     /// Takes a connection back, if there is room and it is still open; otherwise the connection is closed.
-    fn put(&self, mut lane: Box<UpstreamConnection>, kept: KeepAlive) {
+    fn put(&self, mut connection: Box<UpstreamConnection>, kept: KeepAlive) {
         if !kept.more || kept.idle.is_zero() {
             return;
         }
-        let (now, is_open) = (Instant::now(), lane.is_usable());
+        let (now, is_open) = (Instant::now(), connection.is_usable());
         let mut state = self.lock();
-        if lane.is_reused() {
+        if connection.is_reused() {
             state.distrust = Duration::ZERO;
         }
         if !is_open {
@@ -148,7 +148,7 @@ impl IdleConnections {
         } else if state.distrusted_until.is_none_or(|until| until <= now)
             && state.connections.len() < self.max
         {
-            state.connections.push(IdleConnection { connection: lane, until: now + kept.idle });
+            state.connections.push(IdleConnection { connection, until: now + kept.idle });
         }
     }
 
@@ -157,10 +157,10 @@ impl IdleConnections {
         self: &Arc<Self>,
         answered: ConnectionAnswer,
     ) -> Response<UpstreamBody> {
-        let ConnectionAnswer { answer, connection: lane } = answered;
+        let ConnectionAnswer { answer, connection } = answered;
         let (home, kept) = (self.clone(), KeepAlive::of(answer.headers(), self.unstated_idle));
         answer.map(|body| UpstreamBody {
-            connection: Some(lane),
+            connection: Some(connection),
             body,
             idle_connections: home,
             kept,
@@ -306,8 +306,8 @@ impl UpstreamBody {
     }
 
     fn give_back(&mut self) {
-        if let Some(lane) = self.connection.take() {
-            self.idle_connections.put(lane, self.kept);
+        if let Some(connection) = self.connection.take() {
+            self.idle_connections.put(connection, self.kept);
         }
     }
 }

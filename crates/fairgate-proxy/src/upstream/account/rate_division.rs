@@ -36,8 +36,8 @@ pub(in crate::upstream) fn divide(draws: &[RateUse]) -> Vec<f64> {
         .map(|draw| (!draw.has_queue).then(|| (draw.used * HEADROOM).max(least).min(1.0)))
         .collect();
     let modest: f64 = wanted.iter().flatten().sum();
-    let hungry = wanted.iter().filter(|wanted| wanted.is_none()).count();
-    match parts_of(hungry) {
+    let with_queue = wanted.iter().filter(|wanted| wanted.is_none()).count();
+    match parts_of(with_queue) {
         // No requests wait: the rest is divided equally among all.
         None => {
             let over = (1.0 - modest).max(0.0) * each;
@@ -46,7 +46,7 @@ pub(in crate::upstream) fn divide(draws: &[RateUse]) -> Vec<f64> {
         Some(share) => {
             // Workers with empty queues must leave an equal part to each worker with queued
             // requests.
-            let modest_max = 1.0 - each * precise(hungry);
+            let modest_max = 1.0 - each * precise(with_queue);
             let factor = if modest > modest_max { modest_max / modest } else { 1.0 };
             let rest = (1.0 - modest * factor) * share;
             scaled(wanted.into_iter().map(|w| w.map_or(rest, |w| w * factor)).collect())
@@ -76,7 +76,7 @@ mod tests {
     fn parts(draws: &[(f64, bool)]) -> Vec<f64> {
         let draws: Vec<RateUse> = draws
             .iter()
-            .map(|(used, hungry)| RateUse { used: *used, has_queue: *hungry })
+            .map(|(used, with_queue)| RateUse { used: *used, has_queue: *with_queue })
             .collect();
         let parts = divide(&draws);
         if !parts.is_empty() {
