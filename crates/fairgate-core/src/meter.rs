@@ -20,7 +20,7 @@
 //! A flow that stops being ready while something waits (held, at its cap, no open worker) keeps the service it was due
 //! by then. A flow with nothing waiting is owed nothing: the service it was due beyond what it got goes back to the
 //! others. The same happens if a refund shows that a flow that is not ready has been due more than it used, and if a
-//! share node's virtual time overtakes the score of a flow that is not ready, which then starts anew at virtual time.
+//! share node's virtual time overtakes the score of a flow that is not ready, which then starts again from virtual time.
 //! Without this, a flow that is stopped again and again would be owed more each time.
 //!
 //! M is kept in 2⁻³² tokens per weight and rounded down at each step; the error is smaller than any number shown. A
