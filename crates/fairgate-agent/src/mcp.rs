@@ -1,10 +1,10 @@
 //! The command `fairgate mcp`, which offers the fleet's tasks as tools of the Model Context Protocol.
 
 mod http;
-mod server;
 mod session;
 mod task_names;
-mod tools;
+mod tool_calls;
+mod tool_schemas;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent_api::{AgentApi, AgentArgs, StatusCallback};
 use fairgate_journal::explain_text::one_line;
-use server::McpFleetTools;
 use session::{McpSession, last_release};
+use tool_calls::McpFleetTools;
 
 /// Offer the fleet's tasks to an agent as MCP tools: claim, progress, ask, complete, fail, add_tasks, why, my_share.
 ///

@@ -34,7 +34,7 @@ pub mod moment;
 mod money;
 mod name;
 mod openapi;
-mod own_ledger;
+mod own_usage;
 mod page;
 mod pages;
 mod path;
@@ -129,8 +129,8 @@ pub fn router(app: Arc<ControlPlane>) -> Router {
         .route("/api/v1/requests/{id}", get(requests::show))
         .route("/api/v1/requests/{id}/journal", get(what_if::request_journal))
         .route("/api/v1/me", get(me::me))
-        .route("/api/v1/me/attempts", get(own_ledger::attempts))
-        .route("/api/v1/me/usage", get(own_ledger::usage))
+        .route("/api/v1/me/attempts", get(own_usage::attempts))
+        .route("/api/v1/me/usage", get(own_usage::usage))
         .route("/api/v1/events", get(events::stream))
         .route("/api/v1/session", get(session::show).post(session::begin).delete(session::end))
         .route("/api/v1/me/history", get(history::mine))

@@ -2,7 +2,7 @@
 //! cached tokens in its answer.
 
 use crate::cache_size::DepthEvidence;
-use crate::prefix_worker::PrefixWorker;
+use crate::worker_handle::PrefixWorker;
 
 /// A request sent to a worker, with the blocks that the worker was expected to hold.
 /// [`PrefixIndex::routed`](crate::PrefixIndex::routed) creates it. Pass it to

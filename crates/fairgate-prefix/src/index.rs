@@ -1,6 +1,6 @@
 //! The index of the prefixes that workers hold, over all workers.
 
-use crate::prefix_worker::PrefixWorker;
+use crate::worker_handle::PrefixWorker;
 use hashbrown::HashTable;
 
 use crate::cache_expectation::PrefixRoute;

@@ -6,11 +6,11 @@ mod chain;
 mod held_blocks;
 mod index;
 mod overlap;
-mod prefix_worker;
 mod recency;
+mod worker_handle;
 
 pub use cache_expectation::PrefixRoute;
 pub use chain::{BLOCK_BYTES, CacheIdentity, PromptChain, PromptChainBuilder, SecretKey};
 pub use index::{CacheReport, PrefixIndex};
 pub use overlap::PrefixOverlap;
-pub use prefix_worker::PrefixWorker;
+pub use worker_handle::PrefixWorker;

@@ -1,7 +1,7 @@
 //! The part of a prompt's beginning that each worker holds.
 
 use crate::chain::PromptChain;
-use crate::prefix_worker::PrefixWorker;
+use crate::worker_handle::PrefixWorker;
 
 /// The part of one prompt's beginning that each worker is expected to hold, in whole blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]

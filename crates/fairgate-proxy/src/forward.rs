@@ -33,7 +33,7 @@ mod provider;
 mod recent_refusals;
 mod request_checks;
 mod request_guard;
-mod response_ids;
+mod response_id_owners;
 mod retry_policy;
 mod row_write;
 mod rules;
@@ -62,7 +62,7 @@ pub use self::leases::LeasesApi;
 pub(crate) use self::leases::{ConnectionLeases, LeaseTable, leases};
 pub(crate) use self::models::models;
 pub use self::recent_refusals::{LastRefusalOf, RecentRefusals, RefusalKind};
-pub(crate) use self::response_ids::{ResponseIdOwners, store_ids};
+pub(crate) use self::response_id_owners::{ResponseIdOwners, store_ids};
 pub(crate) use self::row_write::RowWrite;
 pub use self::settlement::outcome_name;
 

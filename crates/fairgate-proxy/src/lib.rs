@@ -33,7 +33,7 @@ mod reply;
 mod request_id;
 pub mod rounding;
 pub mod server;
-mod slot_time_price;
+mod slot_time_books;
 mod start;
 pub mod tls;
 mod upstream;

@@ -7,7 +7,7 @@
 
 mod account;
 mod chunk_joiner;
-mod condition;
+mod circuit_breaker;
 mod connect;
 mod connection;
 mod decode;
@@ -41,8 +41,8 @@ pub(crate) use self::account::{
     AccountMember, LeaseRefusalReport, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount,
     QuotaTicket, ReportedRefusal,
 };
-pub use self::condition::UpstreamOutage;
-pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
+pub use self::circuit_breaker::UpstreamOutage;
+pub(crate) use self::circuit_breaker::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
 pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};
 pub(crate) use self::failure_log::FailureCause;
 pub(crate) use self::idle_connections::UpstreamBody;

@@ -19,8 +19,8 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use super::server::McpFleetTools;
 use super::session::McpSession;
+use super::tool_calls::McpFleetTools;
 use crate::agent_api::StatusCallback;
 
 /// Path of the MCP endpoint.

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::task_names::PlainTaskNames;
-use super::tools::{
+use super::tool_schemas::{
     AddTasksArguments, AskArguments, ClaimArguments, CompleteArguments, FailArguments,
     ProgressArguments, WhyArguments,
 };

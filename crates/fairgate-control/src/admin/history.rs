@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::auth::{AdminCaller, Viewer};
 use super::moment::TypedTime;
-use super::own_ledger::tenant_only;
+use super::own_usage::tenant_only;
 use super::path::PathName;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};

@@ -28,7 +28,7 @@ use super::auth::Viewer;
 use super::budgets::{budgets, model_budgets};
 use super::explanation;
 use super::fairshare::flow_source;
-use super::own_ledger::tenant_only;
+use super::own_usage::tenant_only;
 use crate::control_plane::ControlPlane;
 
 /// Shows the caller's share of each pool and the reason for it.

@@ -13,7 +13,7 @@ use utoipa::OpenApi;
 
 use super::{
     ErrorBody, attempts, audit, budgets, calibration, config, events, export, fairshare, fleet,
-    groups, health, history, hosted, keys, me, metrics, own_ledger, policy_tree, pools, prices,
+    groups, health, history, hosted, keys, me, metrics, own_usage, policy_tree, pools, prices,
     reload, requests, session, tenants, undo, usage, what_if, workers,
 };
 
@@ -47,7 +47,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
         reload::reload, reload::check, config::show, config::policy, what_if::what_if, what_if::request_journal,
         fairshare::live, fairshare::stream,
-        requests::list, requests::show, me::me, own_ledger::attempts, own_ledger::usage,
+        requests::list, requests::show, me::me, own_usage::attempts, own_usage::usage,
         history::of_pool, history::mine, calibration::of_pool,
         session::begin, session::show, session::end, events::stream,
         fleet::overview::show,
@@ -63,7 +63,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         health::healthz, health::readyz, metrics::metrics,
         serve,
     ),
-    components(schemas(ErrorBody, usage::UsageBy, usage::UsageFormat, attempts::OutcomeNameSchema, own_ledger::OwnUsageBy, policy_tree::PolicyFlowBody, policy_tree::PolicyNodeBody, RequestState)),
+    components(schemas(ErrorBody, usage::UsageBy, usage::UsageFormat, attempts::OutcomeNameSchema, own_usage::OwnUsageBy, policy_tree::PolicyFlowBody, policy_tree::PolicyNodeBody, RequestState)),
     tags(
         (name = "directory", description = "Groups, tenants, keys, and who changed them"),
         (name = "usage", description = "The ledger and the budgets"),

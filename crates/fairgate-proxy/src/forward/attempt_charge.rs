@@ -17,7 +17,7 @@ use super::attempt::{AttemptFault, WorkerAttempt};
 use super::budget;
 use super::request_guard::{RequestArrival, RequestEnd};
 use super::stage::{AcceptedRequest, SubmitTerms};
-use crate::slot_time_price::{SlotTime, WorkKind};
+use crate::slot_time_books::{SlotTime, WorkKind};
 use crate::worker_time::CostTerms;
 
 /// Source of an attempt's token usage.

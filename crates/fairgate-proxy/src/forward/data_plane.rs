@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::ended_rows::EndedRows;
 use super::leases::LeaseTable;
 use super::recent_refusals::RecentRefusals;
-use super::response_ids::ResponseIdOwners;
+use super::response_id_owners::ResponseIdOwners;
 use crate::body_memory::BodyMemory;
 use crate::directory_sync::DirectorySync;
 use crate::fleet_calls::FleetCalls;

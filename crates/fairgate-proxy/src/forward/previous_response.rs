@@ -10,7 +10,7 @@ use fairgate_config::Config;
 use fairgate_dialect::{RequestFields, Route, StoredIds, TokenUsage, UsageMeter};
 
 use super::data_plane::DataPlane;
-use crate::forward::response_ids::{ResponseIdBounds, ResponseIdOwner};
+use crate::forward::response_id_owners::{ResponseIdBounds, ResponseIdOwner};
 use crate::identity::Caller;
 use crate::refusal::{self, Refusal};
 

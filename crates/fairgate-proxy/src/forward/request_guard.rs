@@ -25,7 +25,7 @@ use crate::forward::row_write::RowWrite;
 use crate::identity::Caller;
 use crate::phase;
 use crate::refusal::{EndCode, Refusal};
-use crate::slot_time_price::WorkKind;
+use crate::slot_time_books::WorkKind;
 
 /// The ledger's status for a client that left before the answer.
 pub(super) const CLIENT_LEFT: u16 = 499;

@@ -23,7 +23,7 @@ use super::spending::TenantSpending;
 use super::uncached_costs::UncachedCosts;
 use super::worker_meters::AddressSlots;
 use crate::live_count::LiveCount;
-use crate::slot_time_price::SlotTimePrice;
+use crate::slot_time_books::SlotTimePrice;
 use crate::upstream::{
     EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamOutage, UpstreamStanding,
 };

@@ -30,7 +30,7 @@ use super::worker_meters::WorkerMeters;
 use super::workers::WorkerRemoval;
 use super::{Pools, ServedModel, ServedPools, WorkerSources};
 use crate::live_count::LiveCount;
-use crate::slot_time_price::SlotTimePrice;
+use crate::slot_time_books::SlotTimePrice;
 use crate::upstream::{
     AccountMember, PoolOfWorker, ProviderAccount, Upstream, UpstreamError, UpstreamWatcher,
 };

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::session::{McpClaim, McpSession, ToolError};
-use super::tools::{INSTRUCTIONS, ShareArguments, tools};
+use super::tool_schemas::{INSTRUCTIONS, ShareArguments, tools};
 
 /// The MCP server of one connection. All connections share the one task that the agent holds.
 #[derive(Clone)]
