@@ -54,7 +54,7 @@ at 1500 µs, line 10: granted after 1.498 ms
       no other flow was ready
     tenant chat had the lowest score: 0.000 tokens per weight (weight 350)
       next would have been tenant api: 9.000 tokens per weight (weight 100)
-        it had got 900 tokens and was due 1000: 100 fewer, within its bound of 2101 tokens
+        it had got 900 tokens and was due 1000: 100 fewer, within its bound of 2878 tokens
 at 3000000 µs, line 11: ended after 2.998 s with 1050 tokens, 350 more than its cost of 700
     group g: tokens served 900 → 1950, in flight 700 → 0; score 16.000 → 19.500 tokens per weight
       it has got 1950 tokens and was due 1600: 350 more, within its bound of 2451 tokens
@@ -242,7 +242,7 @@ at 10 µs, line 6: granted after 9 µs, on worker w1 rank 0, past the brownout w
 at 13 µs, line 7: first token, 3 µs after the grant
 at 20 µs, line 8: ended after 10 µs with 100 tokens, exactly its cost
     tenant b: tokens served 0 → 100, in flight 100 → 0; score 1.000 → 1.000 tokens per weight
-      it has got 100 tokens and was due 100: no difference, within its bound of 201 tokens
+      it has got 100 tokens and was due 100: no difference, within its bound of 250 tokens
 ",
     );
 }
@@ -429,7 +429,7 @@ fn json_has_every_outcome() {
     assert_eq!(granted["first_token"], json!({ "at": 13, "line": 7 }));
     let books = json!({
         "score_tokens_per_weight": "1.000", "served_tokens": 100, "pending_tokens": 0,
-        "got_tokens": 100, "due_tokens": 100, "bound_tokens": 201,
+        "got_tokens": 100, "due_tokens": 100, "bound_tokens": 250,
     });
     assert_eq!(granted["end"]["settled"][0]["after"], books);
     assert_eq!(outcome("a1")["end"], Value::Null);

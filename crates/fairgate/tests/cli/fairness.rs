@@ -22,8 +22,8 @@ fn every_backlogged_flow_has_its_lag_and_its_bound() {
     let expected = "\
 share by tenant at the root
 tenant  weight  waiting  in flight  got tokens  due tokens  difference  bound
-a          100        1          1         500         500           0   1001
-b          100        1          0           0           0           0    501
+a          100        1          1         500         500           0   1251
+b          100        1          0           0           0           0    751
 
 tenant    lag  least   most
 a       0.000  0.000  5.000
@@ -48,7 +48,7 @@ fn json_says_the_same() {
     let flow = |name: &str, in_flight: u64, got: u64, most: &str| {
         json!({
             "flow": name, "weight": 100, "waiting": 1, "in_flight": in_flight,
-            "got_tokens": got, "due_tokens": got, "difference_tokens": 0, "bound_tokens": got + 501,
+            "got_tokens": got, "due_tokens": got, "difference_tokens": 0, "bound_tokens": got + 751,
             "within_bound": true,
             "lag_tokens_per_weight": "0.000",
             "lag_bound_tokens_per_weight": { "least": "0.000", "most": most },
