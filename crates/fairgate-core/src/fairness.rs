@@ -63,8 +63,8 @@ pub struct DueService {
     /// Tokens that the flow was due so far.
     pub tokens: i128,
     /// Greatest expected difference between the tokens that the flow got and those it was due. The bound assumes that
-    /// the node divides service by weight. In a share node it includes the distance at which a flow that came late began
-    /// from the others.
+    /// the node divides service by weight. In a share node it includes how far apart the flows started, which is
+    /// computed from their scores; see "What the bound of a share node tells" in [`crate::meter`].
     pub bound: u128,
 }
 

@@ -57,19 +57,41 @@
 //! ```
 //!
 //! A grant and the end of a request change sᵢ and eᵢ by the same amount, and a rise of M changes start of all ready
-//! flows by the same amount. So the difference of two starts is set when the later of the two flows becomes ready, or
-//! when a weight changes. It is 0 between flows that were always there, and their bound is the one above. `near` is
-//! worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ if sᵢ is at least that near to s̄. It is farther only while some flow has not caught up.
-//! Then `near` is the distance that virtual time allows, because −fallenᵢ ≤ sᵢ − V ≤ pendingᵢ/wᵢ + endedᵢ (see
-//! [`crate::share`]). A flow that waits but is not ready counts with the score with which it would return now.
+//! flows by the same amount. So the difference of two starts is set when the later of the two flows becomes ready.
+//! Later it changes only if a weight changes, if a request ends with a refund that was granted before its flow last
+//! started at virtual time (such a refund lowers eᵢ and not sᵢ), or while one of the two flows is not ready. It is 0
+//! between flows that were always there, and their bound is the one above. `near` is worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ if sᵢ is
+//! at least that near to s̄. It is farther only while some flow has not caught up. Then `near` is the distance that
+//! virtual time allows, because −fallenᵢ ≤ sᵢ − V ≤ pendingᵢ/wᵢ + endedᵢ (see [`crate::share`]). A flow that waits but
+//! is not ready counts with the score with which it would return now.
 //!
-//! Arrivals do not add up without end. Let g be the largest distance by which a flow starts below a flow *i* that is
-//! always there, and K the largest −eᵢ at such a moment. The newcomer starts with e ≥ 0, so once level it is ahead of
-//! *i* by at most g + K. The weighted mean of e is about 0, so K ≤ (1 − wᵢ/W)(g + K), that is wᵢ · K ≤ g · (W − wᵢ):
-//! about the tokens that the others may have in flight, however many flows have come and gone.
+//! For a flow *i* that is always ready, the arrivals of others do not add up without end. Let g be the largest distance
+//! by which a flow starts below *i*, which is at most pendingᵢ/wᵢ + endedᵢ, and K the largest −eᵢ. When a flow *j*
+//! starts, startᵢ − startⱼ ≤ g + K:
+//!
+//! * If eⱼ ≤ 0 at that moment, startᵢ − startⱼ = (sᵢ − sⱼ) + eⱼ − eᵢ ≤ g + K.
+//! * If eⱼ > 0, *j* has been in the fluid since it was last ready, and only lifts to virtual time have changed its
+//!   start. They raise it.
+//!
+//! So eⱼ − eᵢ ≤ (sⱼ − sᵢ) + g + K. The weighted mean of e is about 0, so K ≤ (1 − wᵢ/W)(g + K + `near`), that is
+//! wᵢ · K ≤ (g + `near`) · (W − wᵢ), however many flows have come and gone.
+//!
+//! The same holds for a flow from its start until it runs out of requests, when it is owed nothing. There is no such
+//! limit for a flow that stops being ready again and again while a request waits in it, and whose score is then not
+//! above virtual time. It keeps what it is owed (see "The measure"), but its score moves along with virtual time, so it
+//! is not served earlier for it. If others always come while it is ready and leave while it is not, it is owed more each
+//! time, and the others have got as much more.
 //!
 //! A flow at its cap is not ready and is due nothing more, so caps have a measure of their own. The *cap use* is
 //! requests in flight ÷ cap, averaged over the time in which a request waits.
+//!
+//! # What the bound of a share node tells
+//! The second line above is true for any scores, because start is computed from the present scores. So
+//! [`crate::fairness`] checks whether every flow's score is as near to the others' as the discipline keeps it, that is,
+//! whether the node serves the lowest score. It does not check the scores: if a score is wrong, for example because a
+//! grant was not added to it or because a flow starts too low, start is wrong too, and the bound grows with the
+//! difference. Nor does it show that a flow never gets its first grant, because virtual time may pass the score of a new
+//! flow. [`FlowMeter::bound`] needs no scores. Tests compare it with the difference where all flows are always ready.
 //!
 //! # Metering another scheduler
 //! The meter needs nothing of this crate's schedulers: report which flows are ready, which requests are granted and
@@ -126,7 +148,7 @@ pub struct NodeMeter {
     weight: u128,
     /// Sum of usage − cost over the ended requests, as far as no later grant has divided it among the flows.
     pub(crate) carried: FixedTokens,
-    /// The largest `worst` ÷ weight of the node's flows, in 2⁻³² tokens per weight.
+    /// The largest `worst` ÷ weight that a flow of the node has ever had, in 2⁻³² tokens per weight.
     pub(crate) widest: u128,
     /// The flows that are not ready and have been due less than they got. The key has the volume at which the flow will
     /// have been due as much as it got; at that volume its weight leaves the fluid.
@@ -257,6 +279,7 @@ impl NodeMeter {
     pub fn set_weight(&mut self, id: u32, flow: &mut FlowMeter, from: Weight, to: Weight) {
         self.take_out(id, flow, from);
         self.put_in(id, flow, to);
+        self.note_widest(flow, to);
     }
 
     /// Forgets a flow in which nothing waits. If the flow got more tokens than it was due, the difference is charged to
@@ -359,9 +382,13 @@ impl NodeMeter {
         let worst = flow.rise.max(flow.fall);
         if worst > flow.worst {
             flow.worst = worst;
-            let per_weight = crate::share::per_weight(flow.worst.into(), weight);
-            self.widest = self.widest.max(per_weight);
+            self.note_widest(flow, weight);
         }
+    }
+
+    fn note_widest(&mut self, flow: &FlowMeter, weight: Weight) {
+        let per_weight = crate::share::per_weight(flow.worst.into(), weight);
+        self.widest = self.widest.max(per_weight);
     }
 }
 
@@ -426,14 +453,20 @@ impl FlowMeter {
     /// Returns the greatest expected difference between the tokens that the flow got and those it was due, for flows
     /// that are always ready. [`crate::fairness`] reports the bound of flows that come late too.
     pub fn bound(&self, node: &NodeMeter, weight: Weight) -> u128 {
-        let carried = node.carried.unsigned_abs() >> SCALE_BITS;
-        self.reach(node, weight).saturating_add(carried).saturating_add(1)
+        self.bound_beyond(node, weight, 0)
     }
 
-    /// Returns wᵢ · (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) in tokens.
+    /// Returns [`FlowMeter::bound`] if the flow may be further from its due by `more`, in 2⁻³² tokens. All is rounded
+    /// together, because one token cannot make up for the rounding of each part.
+    pub(crate) fn bound_beyond(&self, node: &NodeMeter, weight: Weight, more: u128) -> u128 {
+        let always_ready = self.reach(node, weight).saturating_add(node.carried.unsigned_abs());
+        (always_ready.saturating_add(more) >> SCALE_BITS).saturating_add(1)
+    }
+
+    /// Returns wᵢ · (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) in 2⁻³² tokens.
     pub(crate) fn reach(&self, node: &NodeMeter, weight: Weight) -> u128 {
-        let others = node.widest.saturating_mul(u128::from(weight.get())) >> SCALE_BITS;
-        u128::from(self.worst).saturating_add(others)
+        let others = node.widest.saturating_mul(u128::from(weight.get()));
+        (u128::from(self.worst) << SCALE_BITS).saturating_add(others)
     }
 
     /// Returns got − due, in 2⁻³² tokens.
@@ -507,5 +540,63 @@ impl CapMeter {
     /// Restores a cap's meter from a snapshot.
     pub(crate) fn restored(used: u128, allowed: u128, now: Micros) -> Self {
         Self { used, allowed, counted_to: now, now: CapLoad::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn weight(weight: u64) -> Weight {
+        Weight::new(weight).expect("over 0")
+    }
+
+    struct Flow {
+        weight: Weight,
+        meter: FlowMeter,
+        /// Tokens that the flow got before the weights changed.
+        before: i128,
+    }
+
+    /// Serves the flow that got least for its weight, and checks the bounds.
+    fn serve(node: &mut NodeMeter, flows: &mut [Flow]) {
+        let per_weight =
+            |flow: &Flow| ((flow.meter.got() - flow.before) << 32) / i128::from(flow.weight.get());
+        let lowest = (0..flows.len()).min_by_key(|i| per_weight(&flows[*i])).expect("not empty");
+        let Flow { weight, meter, .. } = &mut flows[lowest];
+        node.grant(meter, *weight, 1000, 0);
+        for Flow { weight, meter, .. } in flows {
+            let difference = meter.got().abs_diff(meter.due(node, *weight));
+            let bound = meter.bound(node, *weight);
+            assert!(difference <= bound, "{difference} is beyond {bound}");
+        }
+    }
+
+    #[test]
+    fn the_bound_holds_after_weights_have_become_smaller() {
+        let (large, small) = (weight(100), weight(1));
+        let mut node = NodeMeter::default();
+        let mut flows: Vec<Flow> = (0..11)
+            .map(|_| Flow { weight: large, meter: FlowMeter::default(), before: 0 })
+            .collect();
+        for (id, flow) in (0..).zip(&mut flows) {
+            node.set_presence(id, &mut flow.meter, large, FlowPresence::Ready);
+        }
+        for _ in 0..110 {
+            serve(&mut node, &mut flows);
+        }
+        for (id, flow) in (0..).zip(&mut flows) {
+            assert_eq!(flow.meter.got(), 10_000);
+            flow.before = 10_000;
+            if id < 10 {
+                node.set_weight(id, &mut flow.meter, large, small);
+                flow.weight = small;
+            }
+        }
+        for _ in 0..1000 {
+            serve(&mut node, &mut flows);
+        }
     }
 }

@@ -602,7 +602,7 @@ impl ShareState {
             return None;
         }
         let state = self.flow_now(flow);
-        let LagBoundState { fallen, ended, .. } = self.bound_now(flow);
+        let LagBoundState { fallen, ended, .. } = self.bound_of(&state);
         let passed = match state.new {
             true => self.virtual_time.saturating_sub(state.score()),
             false => 0,
@@ -613,7 +613,11 @@ impl ShareState {
 
     /// Returns the present bound state of a flow, which [`ShareState::lag_bound`] uses.
     pub(crate) fn bound_now(&self, flow: LocalFlow) -> LagBoundState {
-        let state = self.flow_now(flow);
+        self.bound_of(&self.flow_now(flow))
+    }
+
+    /// Does what [`ShareState::bound_now`] does, for a flow whose present state is known.
+    fn bound_of(&self, state: &ShareFlowState) -> LagBoundState {
         let mut bound = state.bound;
         bound.renew(state.stopped.is_some(), self.rises);
         bound
@@ -818,6 +822,7 @@ impl Arbiter for ShareState {
                     let below = virtual_time.saturating_sub(state.score);
                     let lift = below.min(virtual_time - stopped);
                     if lift > 0 {
+                        // Virtual time was below the score when the flow stopped, and has overtaken it since.
                         if state.score > stopped {
                             self.meter.forfeit(flow, &mut state.meter, state.weight);
                         }

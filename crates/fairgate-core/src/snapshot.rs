@@ -134,7 +134,7 @@ pub struct NodeMeterSnapshot {
     /// Sum of usage − cost over the ended requests, as far as no later grant has divided it among the flows, in 2⁻³²
     /// tokens.
     pub carried: i128,
-    /// The largest `worst` ÷ weight of the node's flows, in 2⁻³² tokens per weight.
+    /// The largest `worst` ÷ weight that a flow of the node has ever had, in 2⁻³² tokens per weight.
     pub widest: u128,
 }
 

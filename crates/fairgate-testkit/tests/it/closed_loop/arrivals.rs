@@ -7,7 +7,9 @@ use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit};
-use fairgate_core::units::{Micros, Tokens};
+use fairgate_core::fairness::FlowFairness;
+use fairgate_core::meter::{FlowMeter, FlowPresence, NodeMeter};
+use fairgate_core::units::{Micros, Tokens, Weight};
 use fairgate_testkit::seeds::announce;
 use fairgate_testkit::workload::SeededRng;
 
@@ -29,10 +31,14 @@ enum Change {
     Cap,
     /// Flows also run on workers of their own, which fill up.
     Workers,
+    /// The weights of flows also change.
+    Weigh,
 }
 
-const CHANGES: [Change; 5] =
-    [Change::Nothing, Change::Come, Change::Hold, Change::Cap, Change::Workers];
+const CHANGES: [Change; 6] =
+    [Change::Nothing, Change::Come, Change::Hold, Change::Cap, Change::Workers, Change::Weigh];
+
+const WEIGHTS: [u64; 6] = [1, 3, 10, 30, 100, 1000];
 
 /// A flow as its clients see it.
 struct Client {
@@ -45,10 +51,14 @@ struct Client {
     most: u64,
     cost: u64,
     used: u64,
+    weight: Weight,
+    /// What the flow got and was due, metered from the decisions as if it were always ready.
+    meter: FlowMeter,
 }
 
 struct Driver {
     pool: Pool,
+    node: NodeMeter,
     rng: SeededRng,
     clients: Vec<Client>,
     waiting: BTreeMap<Arc<str>, (usize, u64)>,
@@ -60,8 +70,7 @@ impl Driver {
     fn new(seed: u64, change: Change) -> Self {
         let mut rng = SeededRng::new(seed);
         let count = rng.count(2..=6);
-        let weights: Vec<u64> =
-            (0..count).map(|_| rng.one_of(&[1, 3, 10, 30, 100, 1000])).collect();
+        let weights: Vec<u64> = (0..count).map(|_| rng.one_of(&WEIGHTS)).collect();
         let named: Vec<String> =
             weights.iter().enumerate().map(|(i, weight)| format!(r#""t{i}":{weight}"#)).collect();
         let mut caps = Vec::new();
@@ -95,6 +104,8 @@ impl Driver {
                 most: rng.one_of(&[1, 3, 20]),
                 cost: rng.one_of(&[1, 100, 1000, 5000]),
                 used: rng.one_of(&[0, 100, 200]),
+                weight: Weight::new(weights[i]).expect("over 0"),
+                meter: FlowMeter::default(),
             })
             .map(|client| Client {
                 most: if change == Change::Nothing { 20 } else { client.most },
@@ -102,8 +113,19 @@ impl Driver {
             })
             .collect();
         let pool = Pool::new(PoolConfig { capacity: 0, ..config });
-        let mut driver =
-            Self { pool, rng, clients, waiting: BTreeMap::new(), flights: Vec::new(), sent: 0 };
+        let mut driver = Self {
+            pool,
+            node: NodeMeter::default(),
+            rng,
+            clients,
+            waiting: BTreeMap::new(),
+            flights: Vec::new(),
+            sent: 0,
+        };
+        for (id, client) in (0..).zip(&mut driver.clients) {
+            let (meter, ready) = (&mut client.meter, FlowPresence::Ready);
+            driver.node.set_presence(id, meter, client.weight, ready);
+        }
         driver.send();
         driver.apply(Event::Capacity { slots });
         driver
@@ -116,8 +138,10 @@ impl Driver {
         for decision in decisions {
             let Decision::Grant(grant) = decision else { panic!("{decision:?}") };
             let (client, cost) = self.waiting.remove(&grant.id).expect("it waited");
-            self.clients[client].waiting -= 1;
             self.flights.push((grant.id, client, cost));
+            let client = &mut self.clients[client];
+            client.waiting -= 1;
+            self.node.grant(&mut client.meter, client.weight, cost, 0);
         }
     }
 
@@ -159,7 +183,23 @@ impl Driver {
             0 => cost,
             most => self.rng.range(1..=cost * most / 100 + 1),
         };
+        let (number, client) = (u32::try_from(client).expect("a few"), &mut self.clients[client]);
+        let error = i128::from(used) - i128::from(cost);
+        self.node.settle(number, &mut client.meter, client.weight, error);
         self.apply(Event::Release { id, tokens: Some(Tokens(used)), quota: None });
+    }
+
+    /// Checks the pool's meter of a flow against one that knows the decisions only. No flow comes late, so the bound
+    /// does not depend on scores.
+    fn check_always_ready(&self, flow: &FlowFairness) {
+        let client = self.clients.iter().find(|client| *client.name == *flow.name);
+        let Client { meter, weight, .. } = client.expect("a client");
+        let (due, bound) = (meter.due(&self.node, *weight), meter.bound(&self.node, *weight));
+        let pools = flow.due.expect("a share");
+        assert_eq!((flow.got, pools.tokens), (meter.got(), due));
+        // Scores are rounded, which may add one token.
+        assert!(pools.bound.abs_diff(bound) <= 1, "{flow:?}, {bound} from decisions");
+        assert!(flow.got.abs_diff(due) <= bound, "{flow:?}, {bound} from decisions");
     }
 
     fn step(&mut self, change: Change) {
@@ -179,6 +219,10 @@ impl Driver {
                     false => Event::Resume { by: BY, flow },
                 };
                 self.apply(event);
+            }
+            6..=7 if change >= Change::Weigh => {
+                let weight = Weight::new(self.rng.one_of(&WEIGHTS)).expect("over 0");
+                self.apply(Event::Weight { by: BY, flow, weight });
             }
             _ => self.end_one(),
         }
@@ -203,6 +247,9 @@ fn play(seed: u64, change: Change) -> Found {
         driver.step(change);
         for flow in driver.pool.fairness().iter().flat_map(|node| &node.flows) {
             let due = flow.due.expect("a share");
+            if change == Change::Nothing {
+                driver.check_always_ready(flow);
+            }
             assert!(flow.is_within_bound(), "{change:?}, seed {seed}, step {step}: {flow:?}");
             let difference = flow.got.abs_diff(due.tokens);
             found.nearest = found.nearest.max(difference * 1000 / due.bound);

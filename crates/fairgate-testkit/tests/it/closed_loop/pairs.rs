@@ -21,9 +21,9 @@ use fairgate_testkit::seeds::announce;
 use fairgate_testkit::workload::SeededRng;
 
 use crate::closed_loop::books::{Books, Ledger};
-use crate::closed_loop::seeds;
 use crate::closed_loop::sizes::{self, Estimate, Sizes};
 use crate::closed_loop::world::{Source, World, policy, worker};
+use crate::closed_loop::{always_ready_bounds, seeds};
 
 /// The limit because of which requests wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,16 +140,18 @@ fn check_pairs(flows: &[Books]) -> i128 {
 }
 
 /// Checks the meter of each flow: `got` must be the charged tokens, and its difference from `due` must be within the
-/// bound. Returns the greatest difference relative to its bound, in thousandths.
+/// bound of flows that are always ready. Returns the greatest difference relative to its bound, in thousandths.
 fn check_meter(world: &World, ledger: &Ledger) -> u128 {
     let mut nearest = 0;
     let nodes = world.pool.fairness();
-    for (flow, books) in nodes[0].flows.iter().zip(&ledger.flows) {
+    let bounds = always_ready_bounds(&world.pool);
+    for ((flow, books), bound) in nodes[0].flows.iter().zip(&ledger.flows).zip(bounds) {
         assert_eq!(flow.got, books.charged(), "{}", flow.name);
         let due = flow.due.expect("a share");
         let difference = flow.got.abs_diff(due.tokens);
-        assert!(flow.is_within_bound(), "{} got {}, due {due:?}", flow.name, flow.got);
-        nearest = nearest.max(difference * 1000 / due.bound);
+        let told = format!("{} got {}, due {due:?}, {bound}", flow.name, flow.got);
+        assert!(flow.is_within_bound() && difference <= bound, "{told}");
+        nearest = nearest.max(difference * 1000 / bound);
     }
     nearest
 }
