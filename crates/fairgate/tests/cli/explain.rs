@@ -256,7 +256,7 @@ fn refusals_name_their_reason() {
         "\
 at 2 µs, line 4: submitted with a cost of 1 token, for tenant a
     its path: tenant a
-    tenant a had got 1 token and was due 1: no difference, within its bound of 2 tokens
+    tenant a had got 1 token and was due 1: no difference, within its bound of 3 tokens
     tenant a is at its cap: 1 of 1 in flight
     it waits; if nothing else came, 1 grant would come before its own: 1 request of b (100 tokens)
 at 10 µs, line 6: worker w1 is added or changed
