@@ -89,7 +89,7 @@ pub(crate) struct LineSender {
     pub(crate) epoch: MemberEpoch,
 }
 
-/// What happens to the requests in flight of a member whose epoch ends.
+/// Fate of the requests in flight of a member whose epoch ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndedFlights {
     /// The requests keep their slots until this time, because the backends may still work on them.

@@ -79,7 +79,7 @@ pub use ledger_export::{
     PrunedRows, RemovedAttempt,
 };
 pub use log_throttle::LogThrottle;
-pub use postgres::PostgresAddress;
+pub use postgres::{PostgresAddress, error_with_causes};
 pub use private_files::private_folder;
 pub use response_ids::StoredResponseId;
 pub use secret::{KeyHash, KeySecret};

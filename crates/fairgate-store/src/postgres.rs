@@ -50,6 +50,7 @@ use connection::{
     ANSWER_TIMEOUT, PostgresConnection, SUM_TIMEOUT, with_answer_timeout, with_timeout,
 };
 use error::PostgresError;
+pub use error::error_with_causes;
 use lease::InstanceLease;
 use liveness::ServerLiveness;
 use reserver::PostgresReserver;

@@ -1,5 +1,6 @@
 //! Errors of PostgreSQL, by what a member can do after them.
 
+use fairgate_store::error_with_causes;
 use tokio_postgres::error::SqlState;
 
 use crate::cluster_log::ClusterLogError;
@@ -7,7 +8,7 @@ use crate::cluster_log::ClusterLogError;
 /// Converts an error of the driver. What may pass by itself is [`ClusterLogError::Unavailable`].
 pub(super) fn from_postgres(error: tokio_postgres::Error) -> ClusterLogError {
     let Some(report) = error.as_db_error() else {
-        return ClusterLogError::Unavailable(with_causes(&error));
+        return ClusterLogError::Unavailable(error_with_causes(&error));
     };
     let code = report.code().code();
     let text = format!("{} ({code})", report.message());
@@ -18,15 +19,4 @@ pub(super) fn from_postgres(error: tokio_postgres::Error) -> ClusterLogError {
         true => ClusterLogError::Unavailable(text),
         false => ClusterLogError::Refused(text),
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }

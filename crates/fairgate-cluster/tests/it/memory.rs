@@ -10,7 +10,7 @@ use fairgate_replica::{ClusterConfig, LogPosition};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::test_cluster::{
-    Backend, SLOTS, admit, check_equal, config, end_of, in_flight, options, start, until,
+    CountingBackend, SLOTS, admit, check_equal, config, end_of, in_flight, options, start, until,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ async fn members(log: &Arc<MemoryLog>, count: usize) -> Vec<ClusterHandle> {
 async fn members_share_the_slots_and_stay_equal() {
     let log = Arc::new(MemoryLog::new());
     let members = members(&log, 3).await;
-    let backend = Arc::new(Backend::default());
+    let backend = Arc::new(CountingBackend::default());
     let mut requests = tokio::task::JoinSet::new();
     for index in 0..60 {
         let (member, backend) = (members[index % 3].clone(), backend.clone());

@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::test_cluster::{
-    Backend, LIMITED, SLOTS, admit, check_equal, config, end_of, options, pool, replay, start,
-    until, with_events,
+    CountingBackend, LIMITED, SLOTS, admit, check_equal, config, end_of, options, pool, replay,
+    start, until, with_events,
 };
 
 fn usual() -> ClusterConfig {
@@ -66,7 +66,7 @@ async fn three_members_keep_weights_slots_and_limits() {
     assert!(limited.iter().all(is_limit), "{limited:?}");
 
     // All of tenant `a` at one member; tenant `b` at the two others.
-    let backend = Arc::new(Backend::default());
+    let backend = Arc::new(CountingBackend::default());
     let mut requests = JoinSet::new();
     for index in 0..400 {
         let (tenant, member) = match index % 2 {

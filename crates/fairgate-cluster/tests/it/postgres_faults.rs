@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::test_cluster::{
-    Backend, SLOTS, admit, check_equal, config, end_of, in_flight, options, start, until,
+    CountingBackend, SLOTS, admit, check_equal, config, end_of, in_flight, options, start, until,
 };
 
 /// Short, so that the tests are.
@@ -76,7 +76,7 @@ async fn a_process_that_holds_the_lock_of_the_spool_frees_the_slots_of_the_one_b
 
 /// Runs requests at all members, and does something to the server meanwhile.
 async fn run_through(server: &PostgresServer, members: &[ClusterHandle], stop: impl FnOnce()) {
-    let backend = Arc::new(Backend::default());
+    let backend = Arc::new(CountingBackend::default());
     let mut requests = JoinSet::new();
     for index in 0..300 {
         let (member, backend) = (members[index % members.len()].clone(), backend.clone());

@@ -125,13 +125,13 @@ pub(crate) fn end_of(tokens: u64) -> FlightEnd {
 
 /// Counts the requests that run at once.
 #[derive(Debug, Default)]
-pub(crate) struct Backend {
+pub(crate) struct CountingBackend {
     running: AtomicU64,
     high_water: AtomicU64,
     served: AtomicU64,
 }
 
-impl Backend {
+impl CountingBackend {
     pub(crate) fn high_water(&self) -> u64 {
         self.high_water.load(Ordering::SeqCst)
     }
@@ -154,10 +154,10 @@ impl Backend {
 }
 
 /// A request on the backend. It ends with its future, even if that is dropped.
-struct RunningRequest<'a>(&'a Backend);
+struct RunningRequest<'a>(&'a CountingBackend);
 
 impl<'a> RunningRequest<'a> {
-    fn begin(backend: &'a Backend) -> Self {
+    fn begin(backend: &'a CountingBackend) -> Self {
         let running = backend.running.fetch_add(1, Ordering::SeqCst) + 1;
         backend.high_water.fetch_max(running, Ordering::SeqCst);
         Self(backend)

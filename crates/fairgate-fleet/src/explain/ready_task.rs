@@ -351,7 +351,7 @@ fn affinity(
     ))
 }
 
-/// What would happen to a ready task if one agent asked for a task now.
+/// Outcome for a ready task if one agent asked for a task now.
 #[derive(Clone, Debug)]
 pub(super) enum NextAgentOutcome {
     /// The task would get the agent.

@@ -24,7 +24,7 @@ impl From<StoreError> for PostgresError {
 impl From<tokio_postgres::Error> for PostgresError {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(error_report) = error.as_db_error() else {
-            return Self::Connection(message(&error));
+            return Self::Connection(error_with_causes(&error));
         };
         let text = format!("{} ({})", error_report.message(), error_report.code().code());
         match error_report.code() {
@@ -58,7 +58,7 @@ impl From<PostgresError> for StoreError {
 }
 
 /// Formats an error together with the errors that caused it.
-fn message(error: &dyn std::error::Error) -> String {
+pub fn error_with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -118,7 +118,7 @@ fn texts(code: &str) -> impl Iterator<Item = &str> {
 
 /// Folder of the dashboard's pages.
 const PAGES: &str = "crates/fairgate-dashboard/ui";
-/// What in the code of a column writes a unit beside its number.
+/// Calls in the code of a column that write a unit beside its number.
 const WRITES_UNIT: [&str; 10] = [
     "time(",
     "timeOfMs(",

@@ -63,7 +63,7 @@ impl FaultKind {
         [Self::StampWentBack, Self::TailLost, Self::ReaderLagged, Self::WorkerDown];
 }
 
-/// What happens to a node's next records.
+/// Fault that a node's next records meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppendFault {
     Lost,

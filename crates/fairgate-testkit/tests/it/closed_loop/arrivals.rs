@@ -18,7 +18,7 @@ use crate::closed_loop::world::{policy, worker};
 
 const BY: Attribute = Attribute::Tenant;
 
-/// What may happen to flows beside requests that come and end.
+/// Kinds of events that a run has beside requests that come and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     /// Nothing: every flow has requests waiting all the time.
@@ -52,7 +52,7 @@ struct Client {
     cost: u64,
     used: u64,
     weight: Weight,
-    /// What the flow got and was due, metered from the decisions as if it were always ready.
+    /// Service that the flow got and was due, metered from the decisions as if it were always ready.
     meter: FlowMeter,
 }
 
@@ -230,19 +230,19 @@ impl Driver {
     }
 }
 
-/// What one run found: the difference that came nearest to its bound, in thousandths of the bound, and the sums of all
+/// Result of one run: the difference that came nearest to its bound, in thousandths of the bound, and the sums of all
 /// differences and bounds.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct RunResult {
     nearest: u128,
     differences: u128,
     bounds: u128,
     flows: u128,
 }
 
-fn play(seed: u64, change: Change) -> Found {
+fn play(seed: u64, change: Change) -> RunResult {
     let mut driver = Driver::new(seed, change);
-    let mut found = Found::default();
+    let mut found = RunResult::default();
     for step in 0..1500 {
         driver.step(change);
         for flow in driver.pool.fairness().iter().flat_map(|node| &node.flows) {
@@ -264,7 +264,7 @@ fn play(seed: u64, change: Change) -> Found {
 #[test]
 fn flows_that_come_late_and_come_again_stay_within_the_bound() {
     for change in CHANGES {
-        let all = Mutex::new(Found::default());
+        let all = Mutex::new(RunResult::default());
         let name = format!("the meter where what changes is {change:?}");
         seeds(&name, 60, |seed| {
             let found = play(seed, change);
@@ -274,7 +274,7 @@ fn flows_that_come_late_and_come_again_stay_within_the_bound() {
             all.bounds += found.bounds;
             all.flows += found.flows;
         });
-        let Found { nearest, differences, bounds, flows } =
+        let RunResult { nearest, differences, bounds, flows } =
             all.into_inner().expect("nobody failed");
         let flows = flows.max(1);
         announce(&format!(
